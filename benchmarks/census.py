@@ -194,7 +194,7 @@ def node_calls() -> Calls:
     taken: list[Calls] = []
 
     def profile(frame: FrameType, event: str, _: Any) -> None:
-        if event == "call" and frame.f_code.co_qualname == "NodeServer._take":
+        if event == "call" and frame.f_code.co_qualname == "NodeServer._receive":
             taken.append(Calls())
         if taken:
             taken[-1].note(frame, event)

@@ -1,4 +1,4 @@
-"""Run a memory node: ``python -m memnode`` is the command ``memnode``."""
+"""``python -m memnode``: the command ``memnode``."""
 
 from __future__ import annotations
 

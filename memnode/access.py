@@ -1,12 +1,12 @@
-"""Who may connect from other hosts, and what each may do: a folder of key files, read again.
+"""Authorisation of clients that have a key: a folder of key files, and ZeroMQ's ZAP handler.
 
-Roles bind clients that came with a key. One that proved to share host and user by the cookie
-may do what the user may do, and so may everybody where the node was told to be insecure.
+Roles apply to clients that have a key. A client that proved by the cookie that it shares host
+and user may do everything, and so may every client of a node with ``--insecure``.
 
 ZeroMQ asks by ZAP (its RFC 27) whether a client's CURVE key is authorised: once for each
-handshake, after the key has been proven. Whoever is refused costs an answer and no memory.
-Handshakes of strangers beyond a rate are put off: their ZeroMQ tries again. Authorised clients
-are always let in, or strangers could keep them out.
+handshake, after the client has proved that it owns the key. A refused client costs one answer
+and no memory. Handshakes of unknown keys beyond a rate are deferred: ZeroMQ retries them.
+Authorised clients are never deferred, so that unknown clients cannot keep them out.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, cast
+from typing import Final
 
 import zmq
 from zmq.utils import z85
@@ -40,13 +40,13 @@ ZAP_VERSION: Final = b"1.0"
 ZAP_FRAMES: Final = 7  # version, request id, domain, address, identity, mechanism, credentials
 
 STRANGERS_RATE: Final = 200.0
-"""Handshakes of strangers a second that are answered on average."""
+"""Average number of handshakes of unknown keys that are answered in a second."""
 
 STRANGERS_BURST: Final = 1000.0
-"""And at once: a large run may start before its keys are in the folder."""
+"""Most of them at once: a large run may start before its keys are in the folder."""
 
-REFUSED_NOTE_S: Final = 10.0
-"""The log tells of refusals at most so often."""
+REFUSED_LOG_S: Final = 10.0
+"""Minimum interval of log messages about refused handshakes, in seconds."""
 
 _LOG = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class Access:
     """The authorised clients of a node.
 
     Args:
-        folder: of keys (smbox/keys.py); None: nobody comes with a key.
+        folder: of keys (smbox/keys.py); None: no client has a key.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -65,13 +65,13 @@ class Access:
         self.refresh()
 
     def refresh(self) -> None:
-        """Read the folder again if a file of it was changed, added or removed."""
+        """Read the folder again if one of its files was changed, added or removed."""
         if self._folder is None or (seen := _state(self._folder)) == self._seen:
             return
         self._seen = seen
         self._clients, errors = read_clients(self._folder)
         for error in errors:
-            _LOG.warning("a file of the key folder authorises nobody: %s", error)
+            _LOG.warning("ignored a file of the key folder: %s", error)
         _LOG.info("%d clients are authorised", len(self._clients))
 
     def find(self, user: str) -> Authorised | None:
@@ -80,9 +80,9 @@ class Access:
         return client if client is not None and client.is_valid(today()) else None
 
     def find_now(self, user: str) -> Authorised | None:
-        """Return the client with this public key as its file is now; it costs a look at it.
+        """Return the client with this public key, after a check whether its file has changed.
 
-        Keys that were not authorised before are not: strangers cost no look.
+        No file is checked for a key that was not authorised before.
         """
         client = self._clients.get(user)
         if client is not None and self._folder is not None and self._seen is not None:
@@ -91,26 +91,29 @@ class Access:
                 self.refresh()
         return self.find(user)
 
-    def sees(self, user: str, name: str) -> bool:
-        """Tell whether a client may know of a region of this name; "" is no key's client."""
+    def can_see(self, user: str, name: str) -> bool:
+        """Return whether a client may see a region of this name; "": a client without a key."""
         if not user:
             return True
         client = self.find(user)
         return client is not None and name.startswith(client.prefix)
 
     def check(self, registry: Registry, key: ChannelKey, user: str, request: Request) -> None:
-        """Raise AccessDeniedError unless the client may do what it asks; nothing was done.
+        """Check that a client may execute a request.
 
         Args:
             registry: of the regions.
-            key: client id and channel; a client may do anything with regions of its own that
-                nobody else can see.
+            key: client id and channel; a client may do anything with its own unpublished
+                regions.
             user: its public key.
-            request: what it asks.
+            request: the request.
+
+        Raises:
+            AccessDeniedError: it may not; nothing was done.
         """
         client = self.find(user)
         if client is None:
-            raise AccessDeniedError("the node authorises this client's key no more")
+            raise AccessDeniedError("this client's key is not authorised any more")
         for name in _names(registry, key, request):
             if not name.startswith(client.prefix):
                 raise AccessDeniedError(
@@ -130,29 +133,28 @@ class Access:
 
 
 def _needed(registry: Registry, key: ChannelKey, request: Request) -> Role:
-    """Return the role that a request needs; scratch memory of a client's own needs none."""
+    """Return the role that a request needs; its own scratch regions need only READ."""
     needed = NEEDED[request.op]
-    if request.op is Op.CREATE:
-        body = cast("Create", request.body)
-        is_there = body.exist_ok and registry.find(body.kind, body.name) is not None
-        return Role.READ if is_there or _is_scratch(registry, body) else needed
-    if request.op is Op.FREE:
-        own = registry.owns(cast("Free", request.body).address, key[0])
-        return Role.READ if own else needed
+    body = request.body
+    if isinstance(body, Create):
+        exists = body.exist_ok and registry.find(body.kind, body.name) is not None
+        return Role.READ if exists or _is_scratch(registry, body) else needed
+    if isinstance(body, Free) and registry.owns(body.address, key[0]):
+        return Role.READ
     return needed
 
 
 def _is_scratch(registry: Registry, body: Create) -> bool:
-    """Tell whether a CREATE makes memory that only its client sees, whatever it is called."""
-    is_there = registry.find(body.kind, body.name) is not None
-    return body.scratch and not body.publish and not is_there
+    """Return whether a CREATE creates a region that only its client can see."""
+    exists = registry.find(body.kind, body.name) is not None
+    return body.scratch and not body.publish and not exists
 
 
 def _names(registry: Registry, key: ChannelKey, request: Request) -> Iterator[str]:
-    """Iterate over the names of what a request touches, but for regions of the client's own.
+    """Yield the names of the regions of a request, except the client's unpublished ones.
 
     Raises:
-        SmboxError: what it names is malformed, or no region.
+        SmboxError: the request is malformed, or names an unknown region.
     """
     body = request.body
     if isinstance(body, Create):
@@ -173,7 +175,7 @@ def _addresses(request: Request) -> Iterator[int]:
             yield body.address
     elif request.op is Op.BATCH:
         yield from (item.address for item in request.items)
-    elif body is None:  # PING, LIST and STATS, which have one, name nothing
+    elif body is None:  # PING, LIST and STATS have a body and name no region
         yield request.address
         if request.op in (Op.FROM, Op.SNAPSHOT, Op.DOT):
             yield operands.unpack_address(request.payload)
@@ -183,24 +185,24 @@ def _addresses(request: Request) -> Iterator[int]:
 
 
 def _state(folder: Path) -> dict[str, object]:
-    """Return something that differs once a file of the folder does, by the files' names."""
+    """Return the state of each file of the folder, by file name; it changes with the file."""
     return {path.name: _file_state(path) for path in (folder / CLIENTS).glob("*.toml")}
 
 
 def _file_state(path: Path) -> object:
     try:
         stat = path.stat()
-    except OSError as error:  # it is just being removed, or a link that leads nowhere
+    except OSError as error:  # just removed, or a dangling link
         return error.errno
     return stat.st_mtime_ns, stat.st_size, stat.st_ino
 
 
 class ZapHandler:
-    """Answers ZeroMQ's questions; the server polls ``socket`` and calls ``answer``.
+    """Answers ZeroMQ's ZAP requests; the server polls ``socket`` and calls ``answer``.
 
     Args:
-        context: of the listeners; the handler must be there before they are.
-        access: who is authorised.
+        context: of the listeners; create the handler before them.
+        access: the authorised clients.
         now_s: monotonic seconds.
     """
 
@@ -209,13 +211,13 @@ class ZapHandler:
     ) -> None:
         self._access = access
         self._allowed, self._filled_s = STRANGERS_BURST, now_s
-        self._refused, self._noted_s = 0, now_s - REFUSED_NOTE_S
+        self._refused, self._logged_s = 0, now_s - REFUSED_LOG_S
         self.socket = context.socket(zmq.REP)
         self.socket.setsockopt(zmq.LINGER, 0)
         self.socket.bind(ZAP_ENDPOINT)
 
     def answer(self, now_s: float) -> None:
-        """Answer one question."""
+        """Answer one ZAP request."""
         try:
             asked = self.socket.recv_multipart(zmq.NOBLOCK)
         except zmq.Again:
@@ -225,6 +227,7 @@ class ZapHandler:
         self.socket.send_multipart([ZAP_VERSION, request, status, text, user, b""])
 
     def _judge(self, asked: list[bytes], now_s: float) -> tuple[bytes, bytes, bytes]:
+        """Return status code, status text and user id of the answer."""
         is_curve = len(asked) == ZAP_FRAMES and asked[5] == b"CURVE" and len(asked[6]) == 32
         user = z85.encode(asked[6]) if is_curve else b""
         if is_curve and self._access.find_now(user.decode()) is not None:
@@ -236,14 +239,12 @@ class ZapHandler:
         if self._allowed < 1:
             return b"300", b"too many handshakes: later", b""
         self._allowed -= 1
-        self._note(asked[3].decode(errors="replace") if len(asked) > 3 else "?", now_s)
-        return b"400", b"this key is not authorised", b""
-
-    def _note(self, address: str, now_s: float) -> None:
         self._refused += 1
-        if now_s - self._noted_s >= REFUSED_NOTE_S:
+        if now_s - self._logged_s >= REFUSED_LOG_S:
+            address = asked[3].decode(errors="replace") if len(asked) > 3 else "?"
             _LOG.warning("refused %d handshakes, the last from %s", self._refused, address)
-            self._refused, self._noted_s = 0, now_s
+            self._refused, self._logged_s = 0, now_s
+        return b"400", b"this key is not authorised", b""
 
     def close(self) -> None:
         """Close the socket."""

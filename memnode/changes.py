@@ -1,13 +1,13 @@
-"""Changes: PUT, ACCUMULATE, ELASTIC, FETCH, FROM, UPDATE and BATCH, each exactly once.
+"""Handler of the changes, exactly once: PUT, ACCUMULATE, ELASTIC, FETCH, FROM, UPDATE, BATCH.
 
-The rules are those of docs/protocol.md, "Numbers". A change takes consecutive numbers, one for
-each stripe or item, and each of these is a commit of its own; all of them are one native call.
-Those up to the channel's ``applied`` are done; the next one is committed; a later one is a gap,
-which node.py tells. So a request may be run any number of times: it goes on where it was, and
-answers out of the channel's ring.
+docs/protocol.md, "Numbers", has the rules. A change takes consecutive numbers, one for each
+stripe or item. Each number is a commit; one native call executes all of them. Numbers up to the
+channel's ``applied`` are done already, and the next one is committed; node.py refuses a higher
+one as a gap. So a request may be run any number of times: it continues after its last commit,
+and is answered from the channel's ring.
 
-A narrow exchange is answered with its operand, moved: computed by the commit's kernel from the
-ring's old bytes and the operand, so that a repeated request gets the same bits.
+The answer to a narrow exchange is its moved operand. The commit's kernel computes it from the
+old bytes in the ring and the operand, so that a repeated request gets the same bits.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memnode.checks import (
+    check_aligned,
     check_elements,
     check_operand,
     check_range,
     check_source,
     check_step,
-    check_whole,
-    terms_of,
+    kernel_and_scale,
 )
 from memnode.context import Channel, Context
 from smbox.errors import RemoteProtocolError, SessionExpiredError, SmboxError
@@ -41,12 +41,12 @@ from smbox.wire.header import Buffer, unpack_scale
 from smbox.wire.operands import Item
 from smbox.wire.ops import ANSWERS, Op, carried_nbytes, count, unit_of
 
-_NOTHING: Final = orders.Output.NOTHING  # to look a member up in its class takes longer
+_NOTHING: Final = orders.Output.NOTHING  # a look-up in the class takes longer
 _OLD: Final = orders.Output.OLD
 
 
 class Change(NamedTuple):
-    """A change that was checked against its region; ``source`` is kept as long as its order."""
+    """A checked change; ``source`` must live as long as the order that has its address."""
 
     region: MappedRegion
     kernel: KernelCode | OptimizerCode
@@ -61,10 +61,10 @@ class Change(NamedTuple):
 
 
 def change(context: Context, channel: Channel, request: Request) -> Reply:
-    """Commit what is not applied yet of a change, and answer all of it.
+    """Execute the commits of a change that are not applied yet, and answer the entire change.
 
     Raises:
-        StripeBusy: another writer holds a stripe; what was committed until then counts.
+        StripeBusy: another writer holds a stripe; earlier commits of the change are applied.
     """
     answers = request.op in ANSWERS
     try:
@@ -78,33 +78,32 @@ def change(context: Context, channel: Channel, request: Request) -> Reply:
         else:
             _commit_range(context, channel, request, done)
         return reply_to(request, _answer(channel, request) if answers else b"")
-    except SmboxError as error:  # what is applied gives its answers all the same
+    except SmboxError as error:  # the reply carries the answers of the applied commits
         parts = _parts(channel, request) if answers and request.number > 0 else ()
         old = b"".join(part.data for part in parts)
         return refuse(request, error, applied=channel.row.applied, old=old)
 
 
 def _commit_range(context: Context, channel: Channel, request: Request, done: int) -> None:
-    """Commit the stripes of a range that are not done."""
+    """Commit the stripes of a range that are not applied."""
     if request.op is Op.UPDATE:
-        found = _step(context, request)
+        checked = _checked_update(context, request)
     elif request.op is Op.FROM:
-        found = _from(context, request)
+        checked = _checked_from(context, request)
     else:
-        found = _checked(context, request, unit_of(request.op), request.payload)
-    first, limit, writer = found.first, found.limit, context.memory.writer
+        checked = _checked(context, request, unit_of(request.op), request.payload)
+    first, limit, writer = checked.first, checked.limit, context.memory.writer
     _check_numbers(request, count(first, limit, STRIPE_NBYTES))
     block = channel.block
-    if found.output:
-        answer_nbytes = min(limit - first, STRIPE_NBYTES)
-        block = channel.answers.block_for(answer_nbytes)
+    if checked.output:
+        block = channel.answers.block_for(min(limit - first, STRIPE_NBYTES))
     at = max(first, (first // STRIPE_NBYTES + done) * STRIPE_NBYTES)
-    _write(writer.order, 0, found, block, request.number, at)
-    run_orders(writer, writer.order, [(found.region, *found.siblings)], limit - first)
+    _write(writer.order, 0, checked, block, request.number, at)
+    run_orders(writer, writer.order, [(checked.region, *checked.siblings)], limit - first)
 
 
 def _commit_items(context: Context, channel: Channel, request: Request, done: int) -> None:
-    """Commit the items of a BATCH that are not done, up to the first that is refused."""
+    """Commit the items of a BATCH that are not applied, up to the first refused one."""
     _check_numbers(request, len(request.items))
     changes: list[Change] = []
     refusal: SmboxError | None = None
@@ -114,42 +113,40 @@ def _commit_items(context: Context, channel: Channel, request: Request, done: in
         except SmboxError as error:
             refusal = error
             break
-    answering = [found.limit - found.first for found in changes if found.output]
-    row = channel.block
-    if answering:
-        row = channel.answers.block_for(max(answering))
+    answers = [each.limit - each.first for each in changes if each.output]
+    row = channel.answers.block_for(max(answers)) if answers else channel.block
     block = orders.Block(len(changes) * orders.ORDER_NBYTES)
-    for place, found in enumerate(changes):
-        _write(block, place, found, row, request.number + done + place, found.first)
-    regions = [(found.region,) for found in changes]
+    for place, each in enumerate(changes):
+        _write(block, place, each, row, request.number + done + place, each.first)
+    regions = [(each.region,) for each in changes]
     run_orders(context.memory.writer, block, regions, len(request.payload))
     if refusal is not None:
         raise refusal
 
 
-def _check_numbers(request: Request, wanted: int) -> None:
-    """Check that a change takes as many numbers as it has stripes or items.
+def _check_numbers(request: Request, expected: int) -> None:
+    """Check that a change takes one number for each stripe or item.
 
     Raises:
         RemoteProtocolError: it does not.
     """
-    if request.numbers != wanted:
+    if request.numbers != expected:
         raise RemoteProtocolError(
-            "a change takes a number for each stripe it touches, or each item",
+            "a change takes one number for each stripe it touches, or each item",
             numbers=request.numbers,
-            wanted=wanted,
+            wanted=expected,
         )
 
 
 def _checked(context: Context, asked: Request | Item, unit: int, source: Buffer) -> Change:
-    """Check a change, of at most one ``unit`` of bytes, against its region.
+    """Check a change of at most ``unit`` bytes against its region.
 
     Raises:
-        SmboxError: it may not run; see checks.py.
+        SmboxError: a check of checks.py failed.
     """
     region = context.registry.locate(asked.address)
     first, nbytes = asked.address - region.address, asked.nbytes
-    code, scale = terms_of(asked.op, asked.kernel, region.dtype_code, asked.scale)
+    code, scale = kernel_and_scale(asked.op, asked.kernel, region.dtype_code, asked.scale)
     check_range(first, nbytes, region.nbytes, STRIPE_NBYTES if KERNELS[code].is_whole else unit)
     if asked.operand:
         check_operand(asked.operand, region.spec)
@@ -159,47 +156,47 @@ def _checked(context: Context, asked: Request | Item, unit: int, source: Buffer)
     return Change(region, code, first, first + nbytes, scale, array, asked.operand, output)
 
 
-def _from(context: Context, request: Request) -> Change:
-    """Check a FROM: the operand is another region, each stripe as between two commits."""
-    found = _checked(context, request, unit_of(request.op), b"")
+def _checked_from(context: Context, request: Request) -> Change:
+    """Check a FROM and read its operand, a range of another region, stripe by stripe."""
+    checked = _checked(context, request, unit_of(request.op), b"")
     address = operands.unpack_address(request.payload)
     source = context.registry.locate(address)
     begin = address - source.address
-    check_source(found.region.spec, source.spec, begin, request.nbytes)
+    check_source(checked.region.spec, source.spec, begin, request.nbytes)
     operand = np.empty(request.nbytes, np.uint8)
     context.reader.read(source, begin, begin + request.nbytes, operand)
-    return found._replace(source=operand)
+    return checked._replace(source=operand)
 
 
-def _step(context: Context, request: Request) -> Change:
-    """Check an UPDATE: a step of an optimizer, parameters and state in one commit."""
+def _checked_update(context: Context, request: Request) -> Change:
+    """Check an UPDATE: a step of an optimizer, with parameters and state in one commit."""
     region = context.registry.locate(request.address)
     first, nbytes = request.address - region.address, request.nbytes
     check_range(first, nbytes, region.nbytes)
-    check_whole(region.spec, first, nbytes)
+    check_aligned(region.spec, first, nbytes)
     check_operand(request.operand, region.spec)
-    wanted = operands.unpack_update(request.payload, carried_nbytes(nbytes, request.operand))
-    siblings = tuple(context.registry.beginning_at(address) for address in wanted.siblings)
-    code = check_step(request.kernel, region, siblings, wanted.parameters)
-    gradient = np.frombuffer(wanted.gradient, np.uint8)
+    update = operands.unpack_update(request.payload, carried_nbytes(nbytes, request.operand))
+    siblings = tuple(context.registry.at_address(address) for address in update.siblings)
+    code = check_step(request.kernel, region, siblings, update.parameters)
+    gradient = np.frombuffer(update.gradient, np.uint8)
     terms = region, code, first, first + nbytes, 1, gradient, request.operand
-    return Change(*terms, _NOTHING, siblings, np.array(wanted.parameters))
+    return Change(*terms, _NOTHING, siblings, np.array(update.parameters))
 
 
 def _write(
-    block: orders.Block, place: int, found: Change, row: orders.Block, number: int, at: int
+    block: orders.Block, place: int, checked: Change, row: orders.Block, number: int, at: int
 ) -> None:
-    """Write a change as the order of index ``place``.
+    """Write the order of a change.
 
     Args:
         block: of at least ``place + 1`` orders.
-        place: which one.
-        found: the change.
-        row: the channel's, with the ring of its answer.
-        number: of the first stripe's commit; the next stripe's is the next.
-        at: byte from which on it is still to be done.
+        place: index of the order in the block.
+        checked: the change.
+        row: the channel's row, with the ring for its answer.
+        number: of the commit of the first stripe; later stripes take the following ones.
+        at: byte at which the change starts or continues.
     """
-    region, kernel, first, limit, scale, source, operand, output, siblings, parameters = found
+    region, kernel, first, limit, scale, source, operand, output, siblings, parameters = checked
     extents = region.extents
     if siblings:
         extents = orders.extents_of([each.block for each in (region, *siblings)])
@@ -224,9 +221,9 @@ def _write(
 
 
 def _answer(channel: Channel, request: Request) -> Buffer:
-    """Return the answer: out of the ring itself, if it lies there in one piece.
+    """Return the answer: a view of the ring if it is contiguous there, else a copy.
 
-    There it stays until the client has it. A copy is the node's until it is sent.
+    The ring keeps the answer until the client has acknowledged it.
     """
     whole = None
     if not request.items:
@@ -245,13 +242,13 @@ def _answer(channel: Channel, request: Request) -> Buffer:
 
 
 def _parts(channel: Channel, request: Request) -> Iterator[NDArray[np.uint8]]:
-    """Give the answers of those commits of a change that are applied, one by one.
+    """Yield the answer of each applied commit of a change.
 
     Raises:
-        SessionExpiredError: one is kept no longer.
-        RemoteProtocolError: this is no copy of the request that was applied.
+        SessionExpiredError: the ring does not keep an answer any more.
+        RemoteProtocolError: the request differs from the one that was applied.
     """
-    at = 0  # byte of the payload: of a narrow exchange, whose answer is as long
+    at = 0  # offset in the payload of a narrow exchange, whose answer has the same length
     done = min(request.numbers, channel.row.applied + 1 - request.number)
     numbers = range(request.number, request.number + done)
     changes: Iterable[Request | Item] = request.items or repeat(request)
@@ -261,7 +258,9 @@ def _parts(channel: Channel, request: Request) -> Iterator[NDArray[np.uint8]]:
         part = channel.answers.find(number, 1)
         if part is None:
             raise SessionExpiredError(
-                "the answer of this change is kept no longer", number=number, outcome="unknown"
+                "the node no longer keeps the answer of this change",
+                number=number,
+                outcome="unknown",
             )
         if _is_moved(one):
             limit = at + part.size // 2
@@ -272,17 +271,17 @@ def _parts(channel: Channel, request: Request) -> Iterator[NDArray[np.uint8]]:
 
 
 def _moved(one: Request | Item, source: Buffer, old: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return the operand of a narrow exchange, or of a part of one, moved.
+    """Return the moved operand of a narrow exchange, or of a part of it.
 
     Raises:
-        RemoteProtocolError: the operand is not as long as what the region held.
+        RemoteProtocolError: operand and old bytes differ in their number of elements.
     """
     x = np.frombuffer(source, np.uint8)
-    if 2 * x.size != old.size:  # C computes as many as were old
+    if 2 * x.size != old.size:  # the native code computes as many as there are old ones
         raise RemoteProtocolError("another request was applied under this number")
     return moved(old, x, unpack_scale(one.scale, "f"), one.operand)
 
 
 def _is_moved(one: Request | Item) -> bool:
-    """Tell whether the operand, moved, is the answer: of a narrow exchange."""
+    """Return whether the answer is the moved operand: that of a narrow exchange."""
     return one.op is Op.ELASTIC and one.operand != 0

@@ -1,6 +1,6 @@
-"""What a request must satisfy before it may touch memory. Pure: values in, errors out.
+"""Checks of a request before it touches memory. Pure.
 
-Every function raises the error that the client will see; nothing has changed then.
+Each function raises the error that the client receives; nothing was changed.
 """
 
 from __future__ import annotations
@@ -43,9 +43,7 @@ ALLOWED_KERNELS: Final[dict[Op, frozenset[KernelCode]]] = {
     Op.FETCH: frozenset(KernelCode) - _SCATTERS - {KernelCode.SCALE},
     Op.FROM: _PLAIN,
 }
-"""Kernels that each op may run: an op also says what its reply carries."""
-
-KERNEL_OF: Final = {int(code): code for code in KernelCode}
+"""Kernels that each op may run; the op determines the contents of the reply."""
 
 _BARRIER_KERNELS: Final = frozenset({KernelCode.ARRIVE, KernelCode.WITHDRAW})
 
@@ -53,59 +51,59 @@ _BARRIER_KERNELS: Final = frozenset({KernelCode.ARRIVE, KernelCode.WITHDRAW})
 def check_range(
     first: int, nbytes: int, region_nbytes: int, unit: int = REQUEST_NBYTES_MAX
 ) -> None:
-    """Check a byte range of a region's data, as one request may cover it.
+    """Check the byte range of one request.
 
     Raises:
-        AddressRangeError: it leaves the region.
-        RemoteProtocolError: empty, or across the multiples of ``unit`` where requests of its
-            op are cut.
+        AddressRangeError: it exceeds the region.
+        RemoteProtocolError: it is empty, or crosses a multiple of ``unit``, where transfers of
+            its op are split.
     """
     if first < 0 or first + nbytes > region_nbytes:
         raise AddressRangeError(
-            "the range leaves its region",
+            "the range exceeds its region",
             first=first,
             limit=first + nbytes,
             region_nbytes=region_nbytes,
         )
     if nbytes <= 0 or first // unit != (first + nbytes - 1) // unit:
         raise RemoteProtocolError(
-            "a request covers part of one aligned piece of its region",
+            "a request must lie within one aligned piece of its region",
             first=first,
             nbytes=nbytes,
             piece_nbytes=unit,
         )
 
 
-def check_whole(spec: RegionSpec, first: int, nbytes: int) -> None:
-    """Check that a range of a region's data begins and ends at elements.
+def check_aligned(spec: RegionSpec, first: int, nbytes: int) -> None:
+    """Check that a range of a region's data begins and ends at element boundaries.
 
     Raises:
-        LayoutMismatchError: it cuts one.
+        LayoutMismatchError: it does not.
     """
     itemsize = spec.dtype.itemsize
     if first % itemsize or nbytes % itemsize:
         raise LayoutMismatchError(
-            "the range cuts an element", name=spec.name, first=first, nbytes=nbytes
+            "the range splits an element", name=spec.name, first=first, nbytes=nbytes
         )
 
 
 def check_span(spec: RegionSpec, first: int, nbytes: int) -> None:
-    """Check a byte range of a region's data that lies at the node already, of any length.
+    """Check a byte range of a region's data that may have any length.
 
     Raises:
-        AddressRangeError: it leaves the region.
+        AddressRangeError: it exceeds the region.
         RemoteProtocolError: it is empty.
-        LayoutMismatchError: it cuts an element.
+        LayoutMismatchError: it splits an element.
     """
     check_range(first, nbytes, spec.nbytes, unit=spec.nbytes)
-    check_whole(spec, first, nbytes)
+    check_aligned(spec, first, nbytes)
 
 
 def check_source(spec: RegionSpec, source: RegionSpec, begin: int, nbytes: int) -> None:
-    """Check that a range of another region is the operand of one of ``spec``.
+    """Check that a range of another region can be the operand of a range of ``spec``.
 
     Raises:
-        LayoutMismatchError: it is of another dtype.
+        LayoutMismatchError: the dtypes differ.
         SmboxError: as ``check_span``.
     """
     if source.dtype != spec.dtype:
@@ -124,28 +122,28 @@ def check_step(
     siblings: Sequence[MappedRegion],
     parameters: Sequence[float],
 ) -> OptimizerCode:
-    """Check a step of a server-side optimizer: its parameters, and that its state fits.
+    """Check a step of a server-side optimizer: its parameters and the layout of its state.
 
     Args:
         kernel: number of the optimizer.
-        region: the parameters.
-        siblings: its state.
-        parameters: the numbers of the step; the optimizer uses the first few.
+        region: the parameters of the model.
+        siblings: the regions of the optimizer's state.
+        parameters: numbers of the step; the optimizer uses the first few.
 
     Raises:
-        RemoteProtocolError: there is no such optimizer.
+        RemoteProtocolError: unknown optimizer.
         ConfigError: a number is out of range.
         LayoutMismatchError: the siblings cannot hold the state.
     """
     if kernel not in set(OptimizerCode):
-        raise RemoteProtocolError("no such optimizer", kernel=kernel)
+        raise RemoteProtocolError("unknown optimizer", kernel=kernel)
     code = OptimizerCode(kernel)
-    wanted, own = OPTIMIZERS[code], region.spec
-    check_parameters(code, parameters[: len(wanted.parameters)])
+    optimizer, own = OPTIMIZERS[code], region.spec
+    check_parameters(code, parameters[: len(optimizer.parameters)])
     layouts = {(each.spec.dtype, each.spec.shape, each.spec.consistency) for each in siblings}
     distinct = {region.address, *(each.address for each in siblings)}
     if (
-        len(siblings) != len(wanted.states)
+        len(siblings) != len(optimizer.states)
         or layouts != {(own.dtype, own.shape, Consistency.STRIPE)}
         or own.consistency != Consistency.STRIPE
         or own.dtype.kind != "float"
@@ -153,7 +151,7 @@ def check_step(
     ):
         raise LayoutMismatchError(
             f"{code.name} needs one region of the parameters' dtype and shape, of consistency"
-            f" 'stripe', for each of: {', '.join(wanted.states)}",
+            f" 'stripe', for each of: {', '.join(optimizer.states)}",
             region=own.name,
             siblings=[each.spec.name for each in siblings],
         )
@@ -161,7 +159,7 @@ def check_step(
 
 
 def check_operand(operand: int, spec: RegionSpec, first: int = 0, nbytes: int = 0) -> None:
-    """Check that elements of the operand's type may travel to or from a region.
+    """Check the operand type of a transfer to or from a region.
 
     Args:
         operand: its dtype code; 0: the region's type.
@@ -170,8 +168,8 @@ def check_operand(operand: int, spec: RegionSpec, first: int = 0, nbytes: int = 
         nbytes: of the range, or of a row.
 
     Raises:
-        LayoutMismatchError: they may not: only those of a float32 region may be narrower, and
-            only whole ones.
+        LayoutMismatchError: only a float32 region may have a narrower operand, and the range
+            must not split an element.
     """
     if not operand:
         return
@@ -182,19 +180,19 @@ def check_operand(operand: int, spec: RegionSpec, first: int = 0, nbytes: int = 
             dtype=spec.dtype.name,
             operand=dtypes.by_code(operand).name,
         )
-    check_whole(spec, first, nbytes)
+    check_aligned(spec, first, nbytes)
 
 
-def check_places(
+def check_rows(
     spec: RegionSpec, first: int, places: NDArray[np.int64], row_nbytes: int
 ) -> None:
-    """Check that all rows lie in the region, from byte ``first`` of its data on.
+    """Check that rows, counted from byte ``first`` of the data, lie in the region.
 
     Raises:
         AddressRangeError: they do not.
-        LayoutMismatchError: they cut elements.
+        LayoutMismatchError: they split elements.
     """
-    check_whole(spec, first, row_nbytes)
+    check_aligned(spec, first, row_nbytes)
     rows = (spec.nbytes - first) // row_nbytes
     low, high = int(places.min()), int(places.max())
     if first < 0 or low < 0 or high >= rows:
@@ -204,30 +202,29 @@ def check_places(
 
 
 def check_elements(code: KernelCode, spec: RegionSpec, first: int, nbytes: int) -> None:
-    """Check that a change runs on whole elements, and a barrier's on the whole barrier.
+    """Check that a change splits no element, and that a barrier kernel covers a barrier.
 
-    That its source fits, the codec and the native library check.
+    The codec and the native library check the length of the source.
 
     Raises:
-        LayoutMismatchError: the range cuts an element.
-        ConfigError: the kernel does not fit the region.
+        LayoutMismatchError: the range splits an element.
+        ConfigError: a barrier kernel needs an entire barrier.
     """
-    check_whole(spec, first, nbytes)
+    check_aligned(spec, first, nbytes)
     if code in _BARRIER_KERNELS and (spec.kind != RegionKind.BARRIER or nbytes != spec.nbytes):
-        raise ConfigError("this kernel runs on a whole barrier", kernel=code.name)
+        raise ConfigError("this kernel needs the range of an entire barrier", kernel=code.name)
 
 
-@lru_cache(maxsize=256)  # clients repeat theirs, and to be thorough takes as long as a commit
-def terms_of(op: Op, kernel: int, dtype_code: int, raw: bytes) -> tuple[KernelCode, float]:
-    """Return a change's kernel, and its scale as the native library takes it.
+@lru_cache(maxsize=256)  # clients repeat requests, and the checks take as long as a commit
+def kernel_and_scale(op: Op, kernel: int, dtype: int, raw: bytes) -> tuple[KernelCode, float]:
+    """Return the kernel of a change, and its scale in the form of the native library.
 
     Raises:
-        RemoteProtocolError: there is no kernel of this number, or the op may not run it.
-        ConfigError: kernel or scale make no sense for these elements.
+        RemoteProtocolError: unknown kernel, or the op may not run it.
+        ConfigError: kernel or scale are invalid for these elements.
     """
-    code = KERNEL_OF.get(kernel)
-    if code is None or code not in ALLOWED_KERNELS[op]:
-        raise RemoteProtocolError("this op has no such kernel", op=op.name, kernel=kernel)
-    dtype = dtypes.by_code(dtype_code)
-    scale = unpack_scale(raw, dtype.kind[0]) if KERNELS[code].has_scale else 1
-    return code, native_scale(code, dtype, scale)
+    if kernel not in ALLOWED_KERNELS[op]:
+        raise RemoteProtocolError("this op cannot run this kernel", op=op.name, kernel=kernel)
+    code, element = KernelCode(kernel), dtypes.by_code(dtype)
+    scale = unpack_scale(raw, element.kind[0]) if KERNELS[code].has_scale else 1
+    return code, native_scale(code, element, scale)

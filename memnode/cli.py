@@ -1,4 +1,4 @@
-"""The command ``memnode``: reads its arguments, starts a node, and says when it is ready."""
+"""The command ``memnode``: parses its arguments, runs a node, prints when it is ready."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from smbox.transports.zeromq import learn_large_blocks
 EXIT_CLEAN: Final = 0
 EXIT_FAILED: Final = 1
 EXIT_CONFIG: Final = 2  # argparse's own
-EXIT_MEMORY: Final = 3  # the memory has an owner already, or cannot be made
+EXIT_MEMORY: Final = 3  # another node owns the memory, or it cannot be created
 EXIT_ADDRESS: Final = 4  # the address cannot be bound
 
 EXITS: Final[tuple[tuple[type[SmboxError], int], ...]] = (
@@ -41,13 +41,13 @@ _LOG = logging.getLogger("memnode")
 
 def parser() -> argparse.ArgumentParser:
     """Build the parser of the command line."""
-    made = argparse.ArgumentParser(
+    command = argparse.ArgumentParser(
         prog="memnode",
         description="Serve a shared parameter memory: named regions that live in /dev/shm.",
-        epilog="Exit status: 0 stopped cleanly, 1 failed, 2 impossible arguments, "
-        "3 memory owned by another node or not to be had, 4 address not to be bound.",
+        epilog="Exit status: 0 stopped cleanly, 1 failed, 2 invalid arguments, "
+        "3 memory owned by another node or not available, 4 address cannot be bound.",
     )
-    add = made.add_argument
+    add = command.add_argument
     add(
         "--bind",
         action="append",
@@ -59,22 +59,22 @@ def parser() -> argparse.ArgumentParser:
     add(
         "--memory",
         metavar="SIZE",
-        help="most bytes to take, for example 8GiB (default: from what /dev/shm has free)",
+        help="memory limit, for example 8GiB (default: most of the free space of /dev/shm)",
     )
     add(
         "--node-id",
         type=int,
         default=0,
         metavar="N",
-        help="upper 16 bits of its addresses (default 0); nodes that clients use together"
-        " have ids that differ",
+        help="upper 16 bits of its addresses (default 0); must differ among nodes that clients"
+        " use together",
     )
     add(
         "--nodes",
         type=int,
         metavar="N",
-        help="start so many nodes, one process each, with ids, ports and names one after the"
-        " other; --memory is of each",
+        help="start N nodes, one process each, with consecutive ids, ports and names; --memory"
+        " is the limit of each",
     )
     add("--json", action="store_true", help="print the ready line as a JSON object")
     add("--keep", action="store_true", help="leave the memory in place on a clean stop")
@@ -85,27 +85,27 @@ def parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="folder that `smbox keygen` made: tcp is encrypted, and clients need a key",
     )
-    add("--parent-pid", type=int, metavar="PID", help="of a running process: stop when it ends")
+    add("--parent-pid", type=int, metavar="PID", help="stop when this process ends")
     add("--version", action=_ShowVersion, nargs=0, help="show the release and exit")
     add("--log-level", choices=LOG_LEVELS, default="warning", help="of the log on stderr")
-    return made
+    return command
 
 
 class _ShowVersion(argparse.Action):
-    """Print the release, and end."""
+    """Print the release and exit."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        from importlib import metadata  # noqa: PLC0415 - slow to import: a node starts without
+        from importlib import metadata  # noqa: PLC0415 - slow to import, and not needed by a node
 
         print(f"memnode {metadata.version('smbox')}")
         parser.exit()
 
 
 def config_of(options: argparse.Namespace) -> NodeConfig:
-    """Make the configuration of parsed options.
+    """Return the configuration of parsed options.
 
     Raises:
-        ConfigError: they can never work.
+        ConfigError: an option is invalid.
     """
     return NodeConfig(
         binds=tuple(Bind.parse(address) for address in options.bind or [DEFAULT_BIND]),
@@ -122,12 +122,12 @@ def config_of(options: argparse.Namespace) -> NodeConfig:
 def ready_line(
     addresses: Sequence[str], name: str, *, as_json: bool, address: str | None = None
 ) -> str:
-    """Word the one line that says that the node serves.
+    """Return the line that reports that the node serves.
 
     Args:
-        addresses: all.
+        addresses: all addresses.
         name: of the node.
-        as_json: as an object.
+        as_json: as a JSON object.
         address: to connect to; None: the first.
     """
     if not as_json:
@@ -139,10 +139,10 @@ def ready_line(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a memory node until it is told to stop.
+    """Run a memory node until a signal stops it.
 
     Args:
-        arguments: of the command line; None takes the process's.
+        arguments: of the command line; None: those of the process.
 
     Returns:
         The exit status (see the constants ``EXIT_*``).
@@ -162,14 +162,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(error, StartError):
             return error.status
         return next(status for kind, status in EXITS if isinstance(error, kind))
-    except Exception:  # noqa: BLE001 -- the last resort, so that the exit code tells
+    except Exception:  # noqa: BLE001 -- any other error gives the exit status 1
         _LOG.exception("the node failed; its memory stays in place")
         return EXIT_FAILED
 
 
 def _serve(config: NodeConfig, *, as_json: bool) -> int:
-    library.load()  # without it nothing can be changed: say so now, not at the first change
-    learn_large_blocks()  # memory of one message serves the next
+    library.load()  # fail now if it is missing, not at the first change
+    learn_large_blocks()  # reuse the memory of one message for the next
     server = NodeServer(config)
     with server.opened():
         print(ready_line(server.addresses, server.name, as_json=as_json), flush=True)

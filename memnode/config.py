@@ -1,4 +1,4 @@
-"""What a memory node was told to do: names and addresses, parsed and checked. Pure."""
+"""Configuration of a memory node: names and addresses, parsed and checked. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Bind:
     """One address to listen on: ``tcp://HOST:PORT`` (port 0: any free one) or ``ipc://PATH``.
 
     Attributes:
-        address: as ZeroMQ wants it, but for port 0.
+        address: as given; ZeroMQ replaces port 0.
         scheme: ``"tcp"`` or ``"ipc"``.
         host: host of tcp, path of ipc.
         port: of tcp; 0 for ipc.
@@ -36,10 +36,10 @@ class Bind:
 
     @classmethod
     def parse(cls, address: str) -> Self:
-        """Read an address.
+        """Parse an address.
 
         Raises:
-            ConfigError: neither tcp nor ipc, or no port or path in it.
+            ConfigError: neither tcp nor ipc, or the port or path is missing or invalid.
         """
         scheme, separator, rest = address.partition("://")
         if not separator or scheme not in {"tcp", "ipc"} or not rest:
@@ -59,30 +59,30 @@ class Bind:
 
     @property
     def is_private(self) -> bool:
-        """Tell whether only this host can reach the address."""
+        """Whether only this host can reach the address."""
         if self.scheme == "ipc" or self.host == "localhost":
             return True
         try:
             return ipaddress.ip_address(self.host.strip("[]")).is_loopback
-        except ValueError:  # an interface or host name: assume the worst
+        except ValueError:  # an interface or host name: assume that it is public
             return False
 
 
 @dataclass(frozen=True, slots=True)
 class NodeConfig:
-    """Everything a node is told, checked when made.
+    """Configuration of a node, checked on creation.
 
     Attributes:
-        binds: where to listen; at least one.
-        name: prefix of the node's segments; None takes the port of the first address, or the
-            last part of its path.
-        memory_nbytes: regions are made while all segments take no more; journals and rings
-            of answers count, but are made beyond it, too. None asks /dev/shm.
+        binds: addresses to listen on; at least one.
+        name: prefix of the node's segments; None: the port of the first address, or the last
+            part of its path.
+        memory_nbytes: limit of all segments for the creation of regions. Journals and rings
+            count, but may exceed it. None: depends on the free space of /dev/shm.
         keep: leave the memory in place on a clean stop.
         insecure: allow addresses that other hosts can reach.
-        keys: folder of keys; every tcp address then asks its clients for one.
-        parent_pid: stop when this process ends; None never.
-        node_id: the upper 16 bits of the node's addresses; differs among the nodes that a
+        keys: folder of keys; every tcp client then needs a key.
+        parent_pid: stop when this process ends; None: never.
+        node_id: the upper 16 bits of the node's addresses; must differ among the nodes that a
             client connects to at once.
     """
 
@@ -115,11 +115,11 @@ class NodeConfig:
                     address=bind.address,
                 )
         if self.insecure and self.keys is not None:
-            raise ConfigError("with keys nothing is insecure: pass --keys or --insecure")
+            raise ConfigError("--keys and --insecure exclude each other: pass one of them")
 
     @property
     def known_name(self) -> str | None:
-        """The node's name, or None while it depends on a port that is still to be taken."""
+        """The node's name; None if it depends on a port that is not bound yet."""
         if self.name is not None:
             return self.name
         first = self.binds[0]
@@ -129,7 +129,7 @@ class NodeConfig:
 
 
 def _check_name(name: str) -> None:
-    """Check that ``name`` can prefix names of segments."""
+    """Check that ``name`` can be a prefix of segment names."""
     if len(name) > NODE_NAME_LENGTH_MAX or _NAME.fullmatch(name) is None:
         raise ConfigError(
             "a node's name is 1 to 64 of A-Z a-z 0-9 _ - and begins with a letter or digit",

@@ -1,60 +1,138 @@
-"""What a handler works with: the node's state, its counts, and the channel that asks."""
+"""State of a node: channels, flow control, metrics, and the context that handlers receive.
+
+Flow control to the node: ZeroMQ reads requests ahead and limits their number, not their bytes.
+So each client limits the bytes that it has in flight to its credit, which the reply to a long
+request carries: a large one for a client that sends alone, a small one for each of many.
+
+Flow control to the client: ZeroMQ sends an answer from the memory that holds the copy and does
+not report when it is sent. But it releases that memory then; ``Unsent`` tracks it by weakref.
+"""
 
 from __future__ import annotations
 
 import os
+import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from functools import cached_property
-from typing import TypeAlias
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from memnode.access import Access
 from memnode.creation import Builds
-from memnode.flow import Unsent
 from memnode.registry import Registry
+from smbox.config import WINDOW_MAX
 from smbox.memory.channels import Answers, ChannelRow
 from smbox.memory.commit import StripeBusy
 from smbox.memory.node_memory import NodeMemory
 from smbox.memory.reading import Reader
 from smbox.wire.codec import Reply, Request
 from smbox.wire.messages import Hello
-from smbox.wire.ops import Op
-from smbox.wire.status import Status
+from smbox.wire.ops import Op, Status
+
+RECENT_MAX: Final = 32
+"""Number of the last long requests whose senders share the credit."""
+
+FIRST_MIB: Final = 4
+"""Credit of a channel with nothing in flight: many channels may start at the same moment."""
+
+LONG_NBYTES: Final = (FIRST_MIB << 20) // WINDOW_MAX
+"""A window full of requests of this size fits the first credit; longer ones need a reply's."""
+
+ALONE_MIB: Final = WINDOW_MAX
+LEAST_MIB: Final = 2
+SHARED_MIB: Final = 20
+"""Divided among all senders. Eight that start at once make the node grow by some 25 MiB."""
+
+UNSENT_NBYTES_MAX: Final = 3 << 20
+"""With so many bytes of copies unsent, no request of a channel that is answered by a copy is
+started. The kernel buffers some MiB more: eight clients that stop reading in the middle of
+copied reads cost the node 26 MiB."""
 
 Connection = tuple[int, bytes]
 """Index of the listening socket, and ZeroMQ's id of the peer there."""
 
 
 class Park(Enum):
-    """Why a request is not answered yet; it is run again as it is."""
+    """Why a request is parked; the node runs it again unchanged."""
 
-    BUSY = 1  # another writer holds a stripe, or makes the region of the same name
-    UNSENT = 2  # too many answers of the channel are still being sent: ``wake`` is called
-    SLICE = 3  # one slice of its work is done; the next one can be done at once
+    BUSY = 1  # another writer holds a stripe, or a region of the same name is being created
+    UNSENT = 2  # too many answers of the channel are unsent: ``wake`` is called
+    SLICE = 3  # one slice of its work is done; the next one can start at once
+
+
+class Credit:
+    """Computes credit from the senders of the last long requests."""
+
+    def __init__(self) -> None:
+        self._recent: deque[object] = deque(maxlen=RECENT_MAX)
+
+    def after(self, connection: object) -> int:
+        """Return the credit, in MiB, of a channel after a request of over ``LONG_NBYTES``."""
+        self._recent.append(connection)
+        share = SHARED_MIB // len(set(self._recent))
+        return max(LEAST_MIB, min(share, ALONE_MIB))
+
+
+class Unsent:
+    """The copied answers of a channel that ZeroMQ has not finished sending.
+
+    Args:
+        wake: called, from any thread, when an answer was sent and ``has_room`` returned False.
+    """
+
+    def __init__(self, wake: Callable[[], object]) -> None:
+        self._is_waiting = False
+        self._wake = wake
+        self._answers: deque[tuple[weakref.ref[Any], int]] = deque()
+        self._nbytes = 0
+
+    def add(self, answer: NDArray[np.uint8]) -> None:
+        """Count an answer that has memory of its own; answers are sent in this order."""
+        self._answers.append((weakref.ref(answer, self._sent), answer.nbytes))
+        self._nbytes += answer.nbytes
+
+    def has_room(self) -> bool:
+        """Return whether an answer may be made now; if not, ``wake`` is called when it may."""
+        self._is_waiting = True  # before the test: an answer sent from here on calls wake
+        while self._answers and self._answers[0][0]() is None:  # sent in the order of adding
+            self._nbytes -= self._answers.popleft()[1]
+        self._is_waiting = self._nbytes >= UNSENT_NBYTES_MAX
+        return not self._is_waiting
+
+    def close(self) -> None:
+        """Stop counting; ``wake`` is not called any more."""
+        self._answers.clear()
+
+    def _sent(self, _memory: weakref.ref[Any]) -> None:
+        if self._is_waiting:
+            self._wake()
 
 
 @dataclass(eq=False)
 class Channel:
-    """What the node keeps of a channel while it is connected.
+    """A channel that has a session.
 
     Attributes:
         connection: where its replies go.
-        hello: who it is, as it said there.
+        hello: the body of its HELLO.
         row: its row of the channel table.
-        user: the public key that it came with; "" without one.
-        unsent: answers that are on their way.
+        user: the public key of its client; "" if it has none.
+        unsent: answers that are being sent.
         key: client id and channel.
         block: its row for the native library, for changes without an answer.
-        looked_s: when it was last seen whether its peer is there, in monotonic seconds.
-        acknowledged: the number up to which its client said that it has all replies.
-        queue: requests in order of arrival, the first of them parked.
-        park: why it is.
-        busy: of the last try that met a held stripe: which one.
-        notice_s: when its client is told so, in monotonic seconds.
-        waits: its WAITs under way by the request's id, each with its deadline.
-        copying: what its SNAPSHOT has begun, and goes on with; closed, it lets all go.
+        probed_s: time of the last test whether its peer is connected, in monotonic seconds.
+        acknowledged: the number up to which the client has acknowledged replies.
+        queue: requests in order of arrival; the first one is parked.
+        park: why it is parked.
+        busy: the held stripe that the last try met.
+        notify_s: when to send the next PARKED reply, in monotonic seconds.
+        waits: its pending WAITs by request id, each with its deadline.
+        copying: its unfinished SNAPSHOT; closing it releases all stripes.
     """
 
     connection: Connection
@@ -62,12 +140,12 @@ class Channel:
     row: ChannelRow
     user: str
     unsent: Unsent
-    looked_s: float = 0.0
+    probed_s: float = 0.0
     acknowledged: int = 0
     queue: deque[Request] = field(default_factory=deque)
     park: Park | None = None
     busy: StripeBusy | None = None
-    notice_s: float = 0.0
+    notify_s: float = 0.0
     waits: dict[int, tuple[Request, float]] = field(default_factory=dict)
     copying: Generator[Park, None, None] | None = None
 
@@ -77,22 +155,22 @@ class Channel:
 
     @cached_property
     def answers(self) -> Answers:
-        """The old bytes that changes of the channel answered."""
+        """The old bytes that changes of the channel are answered with."""
         return Answers(self.row)
 
     @property
-    def is_answered(self) -> bool:
-        """Whether its client has said that it has all replies, and asks for none again."""
+    def is_acknowledged(self) -> bool:
+        """Whether the client has acknowledged all replies, and so repeats no request."""
         return self.acknowledged >= self.row.applied
 
-    def hear(self, request: Request, now_s: float) -> None:
-        """Note that a request came, and what it says of the replies before it."""
+    def record(self, request: Request, now_s: float) -> None:
+        """Record the arrival of a request and the replies that it acknowledges."""
         self.row.heard_s = now_s
-        if request.op is not Op.WAIT:  # its version is one that it waits for
+        if request.op is not Op.WAIT:  # its version field is the version that it waits for
             self.acknowledged = max(self.acknowledged, request.version)
 
     def close(self) -> None:
-        """Discard, unexecuted, what is queued, and give up what was begun."""
+        """Discard queued requests unexecuted, and cancel waits and the snapshot."""
         self.queue.clear()
         self.waits.clear()
         self.unsent.close()
@@ -102,19 +180,19 @@ class Channel:
 
 @dataclass(slots=True)
 class Metrics:
-    """Counts since the node started; STATS tells them.
+    """Counts since the node started, as STATS returns them.
 
     Attributes:
         received_nbytes: bytes of bodies received.
         sent_nbytes: bytes of bodies sent.
-        replies_dropped: replies that their client was too slow to take.
-        duplicates: changes that had been applied before and were answered again.
-        parked: how often a channel began to wait, for a stripe that a local client held or
-            because too many copies for it were on their way.
-        slots_recovered: journal slots of dead local clients rolled back or finished.
-        sessions_expired: clients forgotten after long silence.
-        requests: requests by their op.
-        refusals: error replies by their status; not the challenge that clients begin with.
+        replies_dropped: replies dropped because the client did not read.
+        duplicates: changes that were applied already and were answered again.
+        parked: how often a channel was parked, for a stripe that a local client held or because
+            too many of its copies were unsent.
+        slots_recovered: journal slots of dead local clients that were undone or completed.
+        sessions_expired: channels removed after long silence.
+        requests: requests by op.
+        refusals: error replies by status, without the challenge that answers the first HELLO.
     """
 
     received_nbytes: int = 0
@@ -128,7 +206,7 @@ class Metrics:
     refusals: Counter[Status] = field(default_factory=Counter)
 
     def facts(self) -> dict[str, int]:
-        """Return all counts under flat names, ``requests.PUT`` and the like."""
+        """Return all counts under flat names such as ``requests.PUT``."""
         counted = {each.name: getattr(self, each.name) for each in fields(self)}
         requests, refusals = counted.pop("requests"), counted.pop("refusals")
         counted |= {f"requests.{op.name}": count for op, count in sorted(requests.items())}
@@ -137,23 +215,18 @@ class Metrics:
 
 
 class Context:
-    """All state of a node: its memory, and what it knows besides.
+    """All state of a node.
 
     Attributes:
         memory: owned by this process.
         registry: the regions.
-        builds: those in the making.
+        builds: the regions that are being created.
         reader: shares the open lock file of the memory's writer.
-        access: who may do what, of the clients that come with a key.
-        connected: channels by the connection that they said HELLO on last.
-        pending: those of them that have requests to be tried again: parked ones, or WAITs.
-        metrics: counts what happens.
+        access: the permissions of clients that have a key.
+        connected: channels by the connection of their last HELLO.
+        pending: those of them that have parked requests or WAITs.
+        metrics: counts since the start.
         now_s: monotonic seconds of the message, or tick, that is being handled.
-
-    Args:
-        memory: owned by this process.
-        access: of the clients with keys.
-        now_s: monotonic seconds.
     """
 
     def __init__(self, memory: NodeMemory, access: Access, now_s: float) -> None:
@@ -168,7 +241,7 @@ class Context:
         self.now_s = self._started_s = now_s
 
     def facts(self) -> Mapping[str, object]:
-        """Return the node's figures, as STATS gives them."""
+        """Return the node's figures, as STATS returns them."""
         memory, pending = self.memory, self.pending.values()
         return {
             "name": memory.name,
@@ -187,10 +260,10 @@ class Context:
 
 
 Outcome: TypeAlias = Reply | Park | None
-"""A reply; why the request is to be run again; or None: others pass it until it is answered."""
+"""A reply; the reason for parking; or None: later requests run until it is answered."""
 
 Handler: TypeAlias = Callable[[Context, Channel, Request], Outcome]
-"""Does what a request asks, without waiting; may be run any number of times.
+"""Executes a request without waiting; may be run any number of times.
 
 Raises:
     StripeBusy: another writer holds a stripe; run it again later.

@@ -1,7 +1,8 @@
-"""CREATE: a region is made a slice at a time, and others are served meanwhile.
+"""Creation of regions in slices, between which the node serves other requests.
 
-Making a large region takes longer than its client waits before it sends the CREATE again: that
-copy goes on with it. Where none comes, a region with a name is made all the same.
+Creating a large region takes longer than its client waits before it reconnects and repeats the
+CREATE. The repeated CREATE continues the build. If none arrives, the node completes a region
+that is to be published, and abandons any other after some seconds.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from smbox.memory.region_header import RegionSpec, check_consistency, check_limi
 from smbox.wire.messages import Create
 
 UNCLAIMED_S: Final = 5.0
-"""How long a region that is to have no name is made on for a CREATE that is not sent again."""
+"""How long the build of an unpublished region continues unless its CREATE is repeated."""
 
 KINDS: Final = frozenset({RegionKind.ARRAY, RegionKind.COUNTER, RegionKind.BARRIER})
 
@@ -35,14 +36,14 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class Build:
-    """A region in the making.
+    """A region that is being created.
 
     Attributes:
         building: its memory.
-        create: what was asked for.
-        owner: the channel that asked.
-        limit_s: until when a region without a name is made on, once its channel has lost the
-            connection; until then its CREATE is run again and again.
+        create: the request.
+        owner: the channel of the request.
+        limit_s: infinite while its CREATE is parked; once the channel has lost its connection,
+            the time at which an unpublished region is abandoned.
     """
 
     building: Building
@@ -52,22 +53,22 @@ class Build:
 
 
 class Builds:
-    """The regions in the making, of which each belongs to one CREATE.
+    """The regions that are being created, each for one CREATE.
 
     Attributes:
-        under_way: all of them.
+        in_progress: all builds.
 
     Args:
-        registry: where they will be found.
+        registry: of the completed regions.
     """
 
     def __init__(self, registry: Registry) -> None:
-        self.under_way: list[Build] = []
+        self.in_progress: list[Build] = []
         self._registry = registry
 
     def resume(self, create: Create, owner: ChannelKey) -> Build | None:
-        """Return what this CREATE, or an earlier copy that was cut off, has begun."""
-        for build in self.under_way:
+        """Return the build of this CREATE or of an earlier copy that lost its connection."""
+        for build in self.in_progress:
             is_ours = build.owner == owner or build.limit_s < math.inf
             if is_ours and build.create.token == create.token:
                 build.owner, build.limit_s = owner, math.inf
@@ -75,14 +76,14 @@ class Builds:
         return None
 
     def refuse(self, create: Create, owner: ChannelKey) -> None:
-        """Give up what this CREATE has begun, if it has begun: it is not run again."""
+        """Abandon the build of this CREATE, if there is one: it is not run again."""
         build = self.resume(create, owner)
         if build is not None:
-            self._give_up(build)
+            self._abandon(build)
 
-    def has_like(self, spec: RegionSpec) -> bool:
-        """Tell whether a region of this name, or for a copy of this CREATE, is being made."""
-        for build in self.under_way:
+    def conflicts(self, spec: RegionSpec) -> bool:
+        """Return whether a build has the name, or the CREATE's token, of this region."""
+        for build in self.in_progress:
             own = build.building.spec
             if spec.token and own.token == spec.token:
                 return True
@@ -91,23 +92,18 @@ class Builds:
         return False
 
     def begin(self, spec: RegionSpec, create: Create, owner: ChannelKey) -> Build:
-        """Begin to make a region.
-
-        Raises:
-            LimitError: no more regions.
-            OutOfMemoryError: no room.
-        """
+        """Begin to create a region; raises as ``Registry.begin``."""
         build = Build(self._registry.begin(spec, create.init), create, owner)
-        self.under_way.append(build)
+        self.in_progress.append(build)
         return build
 
     def step(self, build: Build) -> MappedRegion | None:
-        """Do one slice of the work; return the region once it is whole.
+        """Do one slice of the work; return the region when it is complete, else None.
 
         Raises:
-            OutOfMemoryError: somebody else took the room; nothing is left.
+            OutOfMemoryError: another process took the memory; the build was abandoned.
             SmboxError: as ``Registry.existing``: another region was published under this name
-                meanwhile; nothing is left.
+                meanwhile; the build was abandoned.
         """
         create, spec = build.create, build.building.spec
         try:
@@ -116,54 +112,54 @@ class Builds:
             if create.publish:
                 winner = self._registry.existing(spec, exist_ok=create.exist_ok)
                 if winner is not None:
-                    self._give_up(build)
+                    self._abandon(build)
                     return winner
             region = self._registry.finish(
                 build.building, build.owner, publish=create.publish, scratch=create.scratch
             )
         except BaseException:
-            self._give_up(build)
+            self._abandon(build)
             raise
-        self.under_way.remove(build)
+        self.in_progress.remove(build)
         return region
 
     def detach(self, owner: ChannelKey, *, now_s: float) -> None:
-        """Make the builds of a channel go on by themselves: it has lost its connection."""
-        for build in self.under_way:
+        """Continue the builds of a channel without it: it has lost its connection."""
+        for build in self.in_progress:
             if build.owner == owner and build.limit_s == math.inf:
                 build.limit_s = now_s + UNCLAIMED_S
 
     def step_detached(self, *, now_s: float) -> None:
-        """Do a slice of each detached one; what nobody will find is given up."""
-        for build in [each for each in self.under_way if each.limit_s < math.inf]:
+        """Do a slice of each detached build; abandon unpublished ones after their limit."""
+        for build in [each for each in self.in_progress if each.limit_s < math.inf]:
             if not build.create.publish and now_s >= build.limit_s:
-                self._give_up(build)
+                self._abandon(build)
                 continue
             try:
                 region = self.step(build)
                 if region is not None and not build.create.publish:
                     self._registry.free(region.address)
-            except Exception as error:  # noqa: BLE001 -- nobody is there to be told
-                _LOG.info("a region that was begun is given up: %s", error)
+            except Exception as error:  # noqa: BLE001 -- no client waits for it
+                _LOG.info("abandoned the build of a region: %s", error)
 
     def release(self, owner: ChannelKey | None = None) -> None:
-        """Give up what a channel began that is gone; None: what all have begun."""
-        for build in self.under_way.copy():
+        """Abandon the builds of a channel; None: of all channels."""
+        for build in self.in_progress.copy():
             if owner is None or build.owner == owner:
-                self._give_up(build)
+                self._abandon(build)
 
-    def _give_up(self, build: Build) -> None:
-        self.under_way.remove(build)
+    def _abandon(self, build: Build) -> None:
+        self.in_progress.remove(build)
         build.building.abandon()
 
 
 def spec_of(create: Create) -> RegionSpec:
-    """Return what a CREATE asks for.
+    """Return the region that a CREATE asks for, checked.
 
     Raises:
-        ConfigError: no such element type, kind or consistency, or a counter or barrier of
-            another layout.
-        LimitError: the name or the size is beyond every limit.
+        ConfigError: unknown element type, kind or consistency, a wrong layout of a counter or
+            barrier, or a wrong initial value.
+        LimitError: the name or the size exceeds a limit.
     """
     spec = RegionSpec(
         name=create.name,
@@ -176,7 +172,7 @@ def spec_of(create: Create) -> RegionSpec:
     check_limits(spec)
     check_consistency(spec)
     if spec.kind not in KINDS:
-        raise ConfigError("no such kind of region", kind=spec.kind)
+        raise ConfigError("unknown kind of region", kind=spec.kind)
     if spec.kind == RegionKind.COUNTER and (spec.dtype.name, spec.size) != ("int64", 1):
         raise ConfigError("a counter is one int64", dtype=spec.dtype.name, shape=spec.shape)
     if spec.kind == RegionKind.BARRIER and (
@@ -189,18 +185,21 @@ def spec_of(create: Create) -> RegionSpec:
             dtype=spec.dtype.name,
             shape=spec.shape,
         )
+    check_init(spec.dtype, create.init)
     return spec
 
 
 def check_init(dtype: DType, init: float | None) -> None:
-    """Check that ``init`` is a value that elements of ``dtype`` can hold.
+    """Check that elements of ``dtype`` can have the value ``init``.
+
+    Floats may be rounded, whole numbers may not.
 
     Raises:
-        ConfigError: it is not; floats may be rounded, whole numbers may not.
+        ConfigError: they cannot.
     """
     if init is None or dtype.kind == "float":
         return
-    with contextlib.suppress(ValueError, OverflowError):  # of NaN, and of what is too large
+    with contextlib.suppress(ValueError, OverflowError):  # NaN, or out of range
         if np.asarray(int(init), dtype.numpy) == init:
             return
-    raise ConfigError("init is no value of this type", init=init, dtype=dtype.name)
+    raise ConfigError("init is not a value of this type", init=init, dtype=dtype.name)

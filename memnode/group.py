@@ -1,9 +1,8 @@
 """``memnode --nodes N``: several memory nodes of one host that start, stop and die together.
 
-Each node is a process of its own, with an id and addresses of its own; regions can be striped
-over them. A node that dies takes the others with it, and so does the group's own process if it
-is killed, as if all had been killed at once: their memory stays in place, and a start under the
-same names goes on with it.
+Each node is a process with its own id and addresses; regions can be striped over the nodes. If
+a node dies, or the process of the group is killed, all other nodes are killed, too. Their
+memory stays in place, and a group that starts under the same names continues with it.
 """
 
 from __future__ import annotations
@@ -22,20 +21,20 @@ from functools import partial
 from typing import Final
 
 from memnode.config import Bind, NodeConfig
-from memnode.wakeup import Wakeup
+from memnode.server import Wakeup
 from smbox.errors import ConfigError, SmboxError
 from smbox.memory import layout, process
 from smbox.memory.segment import listing
 
 NODES_MAX: Final = 256
 STOP_S: Final = 60.0
-"""How long a node may take to stop; then it is killed."""
+"""Seconds that a node may take to stop; then it is killed."""
 
 _LOG = logging.getLogger(__name__)
 
 
 class StartError(SmboxError):
-    """A node of the group did not start; none runs, and found memory is as it was.
+    """A node of the group did not start; no node runs, and existing memory is unchanged.
 
     Attributes:
         status: exit status of that node.
@@ -45,14 +44,14 @@ class StartError(SmboxError):
 
 
 def members(config: NodeConfig, count: int) -> list[NodeConfig]:
-    """Return the configuration of each node: ids, ports and names one after the other.
+    """Return the configuration of each node, with consecutive ids, ports and names.
 
     Args:
-        config: of the first; its name gets a number for each node.
-        count: how many nodes.
+        config: of the first node; each node's index is appended to the name.
+        count: number of nodes.
 
     Raises:
-        ConfigError: there cannot be so many, or not with these ports and ids.
+        ConfigError: invalid count, or a port or id is out of range.
     """
     if not 1 <= count <= NODES_MAX:
         raise ConfigError(f"a group has 1 to {NODES_MAX} nodes", nodes=count)
@@ -62,7 +61,7 @@ def members(config: NodeConfig, count: int) -> list[NodeConfig]:
             binds=tuple(_shifted(bind, index) for bind in config.binds),
             name=None if config.name is None else f"{config.name}-{index}",
             node_id=config.node_id + index,
-            parent_pid=None,  # the group stops them, or they die with it
+            parent_pid=None,  # the group stops its nodes
         )
         for index in range(count)
     ]
@@ -79,11 +78,11 @@ class NodeGroup:
     """Nodes in child processes.
 
     Attributes:
-        addresses: the first of each node, by id.
+        addresses: the first address of each node, by id.
 
     Args:
         configs: of the nodes.
-        log_level: of each.
+        log_level: of each node.
         parent_pid: stop when this process ends; None: never.
     """
 
@@ -98,20 +97,20 @@ class NodeGroup:
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """Start all nodes; in the end none is left.
+        """Start all nodes; at the end of the block no node runs.
 
         Raises:
             StartError: one did not start.
         """
         with self._wakeup.catching_signals(), ExitStack() as stack:
-            stack.callback(self._kill)  # who was told to stop has ended
-            found = [_is_known(config) for config in self._configs]
+            stack.callback(self._kill)  # nodes that were stopped have ended already
+            has_memory = [_has_memory(config) for config in self._configs]
             try:
                 self._start()
             except BaseException:
-                for child, was_there in zip(self._children, found, strict=False):
-                    if was_there:
-                        child.kill()  # a clean stop would remove what it found
+                for child, is_old in zip(self._children, has_memory, strict=False):
+                    if is_old:
+                        child.kill()  # a clean stop would remove the existing memory
                 self._stop()
                 raise
             yield
@@ -130,12 +129,12 @@ class NodeGroup:
                 pidfd = os.pidfd_open(child.pid)
                 stack.callback(os.close, pidfd)
                 poll.register(pidfd, select.POLLIN)
-            while not self._wakeup.is_over:
+            while not self._wakeup.is_stopping:
                 for fd, _ in poll.poll():
-                    self._wakeup.hear(fd)
+                    self._wakeup.handle(fd)
                 ended = next((c for c in self._children if c.poll() is not None), None)
-                if ended is not None and not self._wakeup.is_over:
-                    _LOG.error("memory node %d ended: the others end, too", ended.pid)
+                if ended is not None and not self._wakeup.is_stopping:
+                    _LOG.error("memory node %d ended: killing the others", ended.pid)
                     return ended.returncode
         return self._stop()
 
@@ -157,7 +156,7 @@ class NodeGroup:
                 line = output.readline()
             if not line:
                 error = StartError(
-                    "a memory node of the group does not start; its own words are above",
+                    "a memory node of the group does not start; see its messages above",
                     exit_status=child.wait(),
                 )
                 error.status = child.returncode
@@ -171,7 +170,7 @@ class NodeGroup:
             try:
                 child.wait(STOP_S)
             except subprocess.TimeoutExpired:
-                _LOG.exception("memory node %d does not stop: it is killed", child.pid)
+                _LOG.exception("memory node %d does not stop: killing it", child.pid)
                 child.kill()
                 child.wait()
         return next((child.returncode for child in self._children if child.returncode), None)
@@ -184,20 +183,20 @@ class NodeGroup:
 
 
 def _die_with(group_pid: int) -> None:
-    """Have this child killed when the group's process dies: a clean stop removes memory."""
+    """Kill this child when the group's process dies; a clean stop would remove its memory."""
     process.signal_on_parent_death(signal.SIGKILL)
-    if os.getppid() != group_pid:  # it died before that
+    if os.getppid() != group_pid:  # the group died before this call
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _is_known(config: NodeConfig) -> bool:
-    """Tell whether a node of this name has left memory, or runs."""
+def _has_memory(config: NodeConfig) -> bool:
+    """Return whether memory of a node of this name exists, running or not."""
     name = config.known_name
     return name is not None and bool(listing(f"{layout.PREFIX}{name}."))
 
 
 def arguments_of(config: NodeConfig) -> list[str]:
-    """Return the command line that says a configuration."""
+    """Return the command line of a configuration."""
     words = [word for bind in config.binds for word in ("--bind", bind.address)]
     for option, value in (
         ("--name", config.name),

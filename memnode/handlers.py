@@ -1,19 +1,19 @@
-"""The one table of operations: what the node does with each request of a session.
+"""Table of the request handlers, and the handlers of control requests and WAIT.
 
-HELLO and BYE, which begin and end sessions, are the node's own. Here are also the control
-requests that are done at once, CREATE and WAIT.
+node.py itself handles HELLO and BYE, which start and end sessions.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Final, cast
 
 from memnode import changes, creation, reads
 from memnode.context import Channel, Connection, Context, Handler, Park
 from memnode.registry import describe
-from smbox.errors import LimitError, RequestTimeoutError, SmboxError
+from smbox.errors import LimitError, RegionNotFoundError, RequestTimeoutError, SmboxError
 from smbox.memory.mapped import MappedRegion
 from smbox.wire.codec import Reply, Request, refuse, reply_to
 from smbox.wire.messages import (
@@ -29,29 +29,28 @@ from smbox.wire.messages import (
 from smbox.wire.ops import CHANGES, Op
 
 WAITS_MAX: Final = 64
-"""Waits that one connection may have under way."""
+"""Limit of the pending WAITs of one connection."""
 
 
 def ping(_context: Context, _channel: Channel, request: Request) -> Reply:
-    """Say that the node lives."""
+    """Reply, which shows that the node is alive."""
     return reply_to(request, body=Empty())
 
 
 def create(context: Context, channel: Channel, request: Request) -> Reply | Park:
-    """Find the region, or do one slice of making it.
+    """Find the region, or do one slice of creating it.
 
-    While another CREATE makes a region of the same name this one waits, and then takes what
-    that one made for the region that exists.
+    While another CREATE creates a region of the same name, this one is parked. Then that region
+    is an existing one for it.
     """
     body = cast("Create", request.body)
     build = context.builds.resume(body, channel.key)
     region: MappedRegion | None = None
     if build is None:
         spec = creation.spec_of(body)
-        creation.check_init(spec.dtype, body.init)
         region = context.registry.existing(spec, exist_ok=body.exist_ok)
         if region is None:
-            if context.builds.has_like(spec):
+            if context.builds.conflicts(spec):
                 return Park.BUSY
             build = context.builds.begin(spec, body, channel.key)
     if build is not None:
@@ -71,73 +70,83 @@ def publish(context: Context, _channel: Channel, request: Request) -> Reply:
 
 
 def attach(context: Context, _channel: Channel, request: Request) -> Reply:
-    """Describe the region of a name or an address."""
+    """Describe the region of a name, or the one that contains an address."""
     body = cast("Attach", request.body)
     if body.address is not None:
-        region = context.registry.locate(body.address)
-    else:
-        region = context.registry.by_name(body.kind, body.name)
+        return reply_to(request, body=describe(context.registry.locate(body.address)))
+    region = context.registry.find(body.kind, body.name)
+    if region is None:
+        raise RegionNotFoundError("no region has this name", name=body.name)
     return reply_to(request, body=describe(region))
 
 
 def free(context: Context, _channel: Channel, request: Request) -> Reply:
-    """End a region."""
+    """Free a region."""
     context.registry.free(cast("Free", request.body).address)
     return reply_to(request, body=Empty())
 
 
 def list_regions(context: Context, channel: Channel, request: Request) -> Reply:
-    """Describe live regions that the client may know of, a page at a time."""
+    """Describe a page of the live regions that the client may see."""
     body = cast("ListRegions", request.body)
-
-    def is_seen(name: str) -> bool:
-        return context.access.sees(channel.user, name)
-
-    found = context.registry.live_after(body.after, body.limit + 1, is_seen)
+    live = context.registry.live_after(body.after)
+    visible = (each for each in live if context.access.can_see(channel.user, each.spec.name))
+    found = list(islice(visible, body.limit + 1))
     page = tuple(describe(region) for region in found[: body.limit])
     return reply_to(request, body=Regions(regions=page, more=len(found) > body.limit))
 
 
 def wait(context: Context, channel: Channel, request: Request) -> Reply | None:
-    """Answer if the version is reached; else wait for it, while others pass.
+    """Reply if the version is reached; else keep the WAIT and let later requests run.
 
     A repeated request replaces the earlier one.
 
     Raises:
-        LimitError: the channel has ``WAITS_MAX`` waits already; nothing changed.
+        LimitError: the channel has ``WAITS_MAX`` pending WAITs; nothing changed.
     """
-    reply = _reached(context, {}, request)
+    reply = _wait_reply(context, {}, request)
     if reply is None:
         if request.request not in channel.waits and len(channel.waits) >= WAITS_MAX:
-            raise LimitError("too many waits of one connection", waits_max=WAITS_MAX)
+            raise LimitError("too many pending WAITs of one connection", waits_max=WAITS_MAX)
         channel.waits[request.request] = request, context.now_s + request.nbytes / 1000
         context.pending[channel.connection] = channel
     return reply
 
 
-def end_waits(
+def finish_waits(
     context: Context, channels: Sequence[Channel]
 ) -> Iterator[tuple[Connection, Reply]]:
-    """End the waits of these channels that are over; give their replies.
+    """Finish the WAITs of these channels that are done or timed out; yield their replies.
 
-    Each region is looked at once, however many wait for it.
+    The version of each region is read once, for all WAITs.
     """
     versions: dict[int, int] = {}
     for channel in channels:
         for key, (request, deadline_s) in list(channel.waits.items()):
             try:
-                reply = _reached(context, versions, request, deadline_s)
-            except SmboxError as error:  # its region was freed, or it is late
+                reply = _wait_reply(context, versions, request, deadline_s)
+            except SmboxError as error:  # the region was freed, or the WAIT timed out
                 reply = refuse(request, error)
             if reply is not None:
                 del channel.waits[key]
                 yield channel.connection, reply
 
 
-def _reached(
+def _wait_reply(
     context: Context, versions: dict[int, int], request: Request, deadline_s: float = math.inf
 ) -> Reply | None:
-    """Answer a WAIT if its version is reached, by ``versions`` or by a look that goes there."""
+    """Return the reply to a WAIT whose version is reached, else None.
+
+    Args:
+        context: of the node.
+        versions: versions by address; one that is missing is read and added.
+        request: the WAIT.
+        deadline_s: monotonic seconds.
+
+    Raises:
+        RequestTimeoutError: the deadline has passed.
+        SmboxError: as ``Registry.locate``.
+    """
     address = request.address
     if address not in versions:
         versions[address] = context.registry.locate(address).version()
@@ -150,7 +159,7 @@ def _reached(
 
 
 def stats(context: Context, _channel: Channel, request: Request) -> Reply:
-    """Give the node's figures."""
+    """Return the node's figures."""
     return reply_to(request, body=StatsReply(facts=dict(context.facts())))
 
 

@@ -1,7 +1,7 @@
-"""One listening ROUTER socket: frames in, frames out, never waiting for anybody.
+"""A listening ROUTER socket that sends and receives messages without waiting.
 
-ZeroMQ binds an ipc address over whatever file is there, and leaves its own behind: so the file
-is looked at before, and removed after.
+ZeroMQ replaces any file at the path of an ipc address, and leaves its own file there. So the
+listener checks the file before it binds, and removes it at the end.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ from memnode.config import Bind
 from smbox.config import WINDOW_MAX
 from smbox.errors import ConnectError
 from smbox.keys import KeyPair
-from smbox.transports.zeromq import why_unresolved
+from smbox.transports.zeromq import resolution_error
 from smbox.wire.codec import Reply, encode_reply
 from smbox.wire.header import LONG_NBYTES_MAX, Buffer
 from smbox.wire.messages import Empty
 from smbox.wire.ops import Op
 
 COPY_BELOW_NBYTES: Final = 64 * 1024
-"""Smaller frames are copied into ZeroMQ: handing over a buffer costs more than that."""
+"""Smaller frames are copied into ZeroMQ, which is faster than passing a buffer."""
 
 FRAME_NBYTES_MAX: Final = LONG_NBYTES_MAX + (1 << 20)
-"""More than any request has, so that one that is a little too long is told why."""
+"""Longer than any legal frame, so that a frame that is a little too long is answered."""
 
 LINGER_MS: Final = 500
 
 QUEUE_MAX: Final = 2 * WINDOW_MAX
-"""Replies that may wait for one peer. A client has at most a window of them, but ZeroMQ hears
-of what the peer has read in steps of half the mark: at a mark of one window, replies of a full
-window were dropped, and each cost the client the second that it waits before it asks again."""
+"""Limit of the replies queued for one peer (SNDHWM). A client has at most a window of them, but
+ZeroMQ learns what the peer has read in steps of half the limit. With a limit of one window,
+replies of a full window were dropped, and each cost the client its retry timeout (1 s)."""
 
 RECEIVED_MAX: Final = 2 * WINDOW_MAX
-"""Requests of one peer that ZeroMQ reads ahead; the others wait in the kernel's buffers. Each
-time half as many were taken, its own thread is woken to read on: where the mark is 2, at every
-request, a small put takes a tenth longer than at 8, and at 8 some hundredths longer than here.
-What they bring together is kept small by the clients, as flow.py tells them."""
+"""Limit of the requests of one peer that ZeroMQ reads ahead (RCVHWM); more stay in the kernel's
+buffers. Each time that half as many were received, ZeroMQ's thread wakes to read on. With a
+limit of 2, a small put takes a tenth longer than with 8, and with 8 some hundredths longer than
+with this one. The clients' credit (context.py) limits the bytes of these requests."""
 
 SKIPPED_MAX: Final = 4096
-"""Frames too many that are dropped at a time: some milliseconds of work."""
+"""Surplus frames of a message that are dropped at a time: some milliseconds of work."""
 
 HEARTBEAT_MS: Final = 20_000
 
@@ -55,18 +55,18 @@ NEXT_STEPS: Final = {
     errno.EADDRINUSE: "stop what listens there, or bind to another port (0: a free one)",
     errno.EADDRNOTAVAIL: "bind to an address of this host",
     errno.EACCES: "bind to a port from 1024 on, or to a path that you may write",
-    errno.ENOENT: "make the folder of the path first",
+    errno.ENOENT: "create the folder of the path first",
 }
-"""What to do where an address cannot be bound."""
+"""What to do if an address cannot be bound."""
 
 HANDSHAKE_MS: Final = 5_000
-"""A connection that has shown no key by then is closed."""
+"""A connection without a valid key is closed after this time."""
 
-UNASKED: Final = encode_reply(Reply(Op.PING, body=Empty()))
-"""Clients ignore a reply to a request that they have not made."""
+PROBE: Final = encode_reply(Reply(Op.PING, body=Empty()))
+"""Tests a connection: clients ignore a reply to a request that they did not send."""
 
-# Plain numbers: pyzmq's flags are enums, and its calls for whole messages make more of them;
-# together they cost a small message twice what ZeroMQ itself does.
+# Plain ints: pyzmq's flags are enums, and its functions for entire messages create more enums;
+# together these take twice the time that ZeroMQ needs for a small message.
 _NOW: Final = int(zmq.NOBLOCK)
 _NOW_MORE: Final = int(zmq.NOBLOCK | zmq.SNDMORE)
 
@@ -75,25 +75,24 @@ class Listener:
     """A bound ROUTER socket.
 
     Attributes:
-        address: where it listens, with the port that it got.
-        is_open: its clients need not show that they share the host: they come with keys, or
-            from other hosts.
+        address: where it listens, with the actual port.
+        is_open: its clients need no cookie proof: they have keys, or may be on other hosts.
 
     Args:
         context: of ZeroMQ.
         bind: where to listen.
-        keys: the node's own, where clients come with keys; a ZapHandler judges those.
+        keys: of the node, if clients must have keys; a ZapHandler checks those.
 
     Raises:
-        ConnectError: the address cannot be bound; nothing is left.
+        ConnectError: the address cannot be bound; nothing is left behind.
     """
 
     def __init__(
         self, context: zmq.Context[zmq.Socket[bytes]], bind: Bind, keys: KeyPair | None = None
     ) -> None:
         self.bind = bind
-        self._asks_keys = keys is not None
-        self.is_open = self._asks_keys or not bind.is_private
+        self._has_keys = keys is not None
+        self.is_open = self._has_keys or not bind.is_private
         if bind.scheme == "ipc":
             check_free(bind.host, bind.address)
         self.socket = context.socket(zmq.ROUTER)
@@ -105,7 +104,10 @@ class Listener:
         self.socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
         self.socket.setsockopt(zmq.IPV6, int("[" in bind.host))
         if keys is not None:
-            self._demand_keys(keys)
+            self.socket.setsockopt(zmq.CURVE_SERVER, 1)
+            self.socket.setsockopt(zmq.CURVE_SECRETKEY, keys.secret.encode())
+            self.socket.setsockopt(zmq.ZAP_DOMAIN, ZAP_DOMAIN)
+            self.socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
         try:
             self.socket.bind(bind.address)
         except zmq.ZMQError as error:
@@ -117,21 +119,15 @@ class Listener:
         self.address = self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
         self._is_skipping = False
 
-    def _demand_keys(self, keys: KeyPair) -> None:
-        self.socket.setsockopt(zmq.CURVE_SERVER, 1)
-        self.socket.setsockopt(zmq.CURVE_SECRETKEY, keys.secret.encode())
-        self.socket.setsockopt(zmq.ZAP_DOMAIN, ZAP_DOMAIN)
-        self.socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
-
     def receive(self) -> tuple[bytes, list[Buffer], str] | None:
-        """Take the next message; None if there is none now.
+        """Receive the next message; None if there is none.
+
+        A message of more than two frames is illegal. Its first two frames are returned, with an
+        empty third one for the others. The following calls drop those, some at a time, so that
+        the node serves others in between.
 
         Returns:
-            The peer's id, the frames, and the public key that the peer came with.
-
-        Of a message of more than two frames, which nobody may send, only the first two are
-        kept, with an empty third one in place of the others: these are dropped by the calls
-        that follow, some at a time, so that the node does something else in between.
+            The peer's id, the frames, and the public key of the peer ("": none).
         """
         receive = self.socket.recv
         try:
@@ -139,7 +135,7 @@ class Listener:
                 return None
             peer = receive(_NOW)
             frame = receive(_NOW, copy=False)
-            user = str(frame.get("User-Id")) if self._asks_keys else ""
+            user = str(frame.get("User-Id")) if self._has_keys else ""
             frames: list[Buffer] = [frame.buffer]
             if frame.more:
                 frame = receive(_NOW, copy=False)
@@ -152,7 +148,7 @@ class Listener:
         return peer, frames, user
 
     def _skip(self) -> bool:
-        """Drop frames of a message that has too many; True once it is over."""
+        """Drop surplus frames of a message; return True when all are dropped."""
         for _ in range(SKIPPED_MAX):
             if not self.socket.recv(_NOW, copy=False).more:
                 self._is_skipping = False
@@ -160,10 +156,11 @@ class Listener:
         return False
 
     def send(self, peer: bytes, frames: Sequence[Buffer]) -> bool:
-        """Hand a message to ZeroMQ.
+        """Send a message.
 
         Returns:
-            False if it was dropped: the peer does not read, or is gone. It asks again.
+            False if it was dropped, because the peer does not read or is disconnected; the
+            client repeats the request.
         """
         send, last = self.socket.send, len(frames) - 1
         try:
@@ -180,19 +177,19 @@ class Listener:
             raise
         return True
 
-    def reaches(self, peer: bytes) -> bool:
-        """Tell whether a peer is still connected, by a reply to a request that nobody made."""
+    def is_connected(self, peer: bytes) -> bool:
+        """Return whether a peer is connected; sends it ``PROBE``."""
         try:
-            self.socket.send_multipart([peer, *UNASKED], _NOW)
+            self.socket.send_multipart([peer, *PROBE], _NOW)
         except zmq.ZMQError as error:
             if error.errno == errno.EHOSTUNREACH:
                 return False
-            if error.errno != errno.EAGAIN:  # it does not read
+            if error.errno != errno.EAGAIN:  # connected, but does not read
                 raise
         return True
 
     def close(self) -> None:
-        """Stop listening; replies on their way have half a second."""
+        """Stop listening; ZeroMQ sends queued replies for up to half a second."""
         self.socket.close()
         if self._file is not None and _identity(self.bind.host) == self._file:
             with contextlib.suppress(FileNotFoundError):
@@ -200,30 +197,30 @@ class Listener:
 
 
 def _reason(error: zmq.ZMQError, address: str) -> str:
-    unresolved = why_unresolved(address) if error.errno == errno.ENODEV else None
+    unresolved = resolution_error(address) if error.errno == errno.ENODEV else None
     if unresolved:
-        return f"{unresolved}: is it spelled right?"
+        return f"{unresolved}: is the host name right?"
     reason, step = zmq.strerror(error.errno or 0), NEXT_STEPS.get(error.errno or 0)
     return f"{reason}; {step}" if step else reason
 
 
 def check_free(path: str, address: str) -> None:
-    """See that a unix socket may be made at ``path``; one that nobody listens on may go.
+    """Check that no process listens at ``path``; an unused socket file may be replaced.
 
-    An abstract name (``@...``) is no file; binding tells whether it is taken.
+    An abstract name (``@...``) is not a file; binding fails if it is taken.
 
     Raises:
-        ConnectError: somebody listens there, or it is no socket; nothing was changed.
+        ConnectError: a process listens there, or it is another file; nothing was changed.
     """
     if path.startswith("@"):
         return
     try:
         is_socket = stat.S_ISSOCK(os.stat(path).st_mode)
-    except OSError:  # nothing there, or no way to it: which binding will tell
+    except OSError:  # no file, or no access: then binding succeeds or fails
         return
     if not is_socket:
         raise ConnectError(
-            "cannot listen: a file of another kind is there; bind to another path",
+            "cannot listen: the path is an existing file; bind to another path",
             address=address,
         )
     with socket.socket(socket.AF_UNIX) as probe:
@@ -232,7 +229,7 @@ def check_free(path: str, address: str) -> None:
             probe.connect(path)
         except (ConnectionRefusedError, FileNotFoundError):
             return
-        except OSError:  # its queue is full, or it is another user's: somebody is there
+        except OSError:  # its queue is full, or it is another user's
             pass
     raise ConnectError(
         "cannot listen: another process does; stop it, or bind to another path", address=address
@@ -240,7 +237,7 @@ def check_free(path: str, address: str) -> None:
 
 
 def _identity(path: str) -> tuple[int, int] | None:
-    """Tell a file from a later one of its path; None where there is no file."""
+    """Return device and inode of a file, None if there is no file."""
     if path.startswith("@"):
         return None
     try:

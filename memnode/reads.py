@@ -1,12 +1,12 @@
-"""GET and GATHER, which copy; LEND and STAMPS, which do not; DOT, which sums; SNAPSHOT.
+"""Handlers of reads: GET, GATHER, LEND, STAMPS, DOT and SNAPSHOT.
 
-A copy is the reply's own: the region changes while ZeroMQ still sends. How much of such memory
-there may be, flow.py says. LEND sends the region's own memory, and the client finds out by
-the stamps which pieces were changed meanwhile.
+GET and GATHER reply with a copy, because the region may change while ZeroMQ still sends;
+context.py limits the memory of such copies. LEND sends the region's own memory, and the client
+finds by the stamps which pieces were changed meanwhile.
 
-SNAPSHOT copies a range at one moment into a region that the client owns: all stripes of it are
-held meanwhile. It is done a slice at a time, so that the node serves others; what was begun
-stands in the channel, and goes with it.
+SNAPSHOT copies a range into a region of the client while it holds all stripes of the range, so
+that the copy has the state of one moment. It copies in slices, between which the node serves
+other requests. The unfinished copy belongs to the channel and is cancelled with it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from memnode.checks import check_operand, check_places, check_range, check_source, check_span
+from memnode.checks import check_operand, check_range, check_rows, check_source, check_span
 from memnode.context import Channel, Context, Park
 from smbox.errors import ConfigError
 from smbox.memory.commit import StripeBusy
@@ -34,12 +34,12 @@ from smbox.wire.ops import carried_nbytes, cut, unit_of
 SLICE_NBYTES: Final = 8 << 20
 
 HELD_S: Final = 5.0
-"""How long stripes are kept while another one is waited for; then others have their turn. A
-client that has given up does not say so at once."""
+"""How long a SNAPSHOT holds stripes while it waits for another one; then it releases them for
+other writers. The node learns late that a client has cancelled its SNAPSHOT."""
 
 
 def get(context: Context, channel: Channel, request: Request) -> Reply:
-    """Copy a range, each stripe as between two commits."""
+    """Copy a range; each stripe has the state between two commits."""
     region, first, limit = _range(context, request)
     check_operand(request.operand, region.spec, first, request.nbytes)
     out = np.empty(carried_nbytes(request.nbytes, request.operand), np.uint8)
@@ -48,36 +48,36 @@ def get(context: Context, channel: Channel, request: Request) -> Reply:
 
 
 def gather(context: Context, channel: Channel, request: Request) -> Reply:
-    """Copy rows from anywhere behind the request's address."""
+    """Copy rows, numbered from the request's address."""
     region = context.registry.locate(request.address)
-    wanted = operands.unpack_gather(request.payload, request.nbytes)
-    places = np.frombuffer(wanted.places, np.int64)
+    rows = operands.unpack_gather(request.payload, request.nbytes)
+    places = np.frombuffer(rows.places, np.int64)
     first = request.address - region.address
-    check_places(region.spec, first, places, wanted.row_nbytes)
+    check_rows(region.spec, first, places, rows.row_nbytes)
     check_operand(request.operand, region.spec)
     out = np.empty(carried_nbytes(request.nbytes, request.operand), np.uint8)
     context.reader.read_rows(
-        region, first, places, wanted.row_nbytes, out, operand=request.operand
+        region, first, places, rows.row_nbytes, out, operand=request.operand
     )
     return _copied(channel, request, out)
 
 
 def lend(context: Context, _channel: Channel, request: Request) -> Reply:
-    """Answer a range out of the region itself, with its stamp."""
+    """Send a range from the region's own memory, with its stamp."""
     region, first, limit = _stamped_range(context, request)
-    stamp = stamp_of(region, first, limit)  # before any byte can be sent
+    stamp = stamp_of(region, first, limit)  # before any byte is sent
     return reply_to(request, region.data[first:limit].data, version=stamp)
 
 
 def stamps(context: Context, _channel: Channel, request: Request) -> Reply:
-    """Answer the stamp of each piece of a range, as it is now."""
+    """Reply with the current stamp of each piece of a range."""
     region, first, limit = _stamped_range(context, request)
     found = [stamp_of(region, *piece) for piece in cut(first, limit, LONG_NBYTES_MAX)]
     return reply_to(request, np.array(found, np.uint64).tobytes())
 
 
 def dot(context: Context, _channel: Channel, request: Request) -> Reply:
-    """Answer the sum of products of a range and another region's, one for each stripe."""
+    """Reply with the dot product of a range and another region's, one sum for each stripe."""
     region, first, limit = _range(context, request)
     address = operands.unpack_address(request.payload)
     source = context.registry.locate(address)
@@ -94,13 +94,13 @@ def dot(context: Context, _channel: Channel, request: Request) -> Reply:
 
 
 def snapshot(context: Context, channel: Channel, request: Request) -> Reply | Park:
-    """Copy one slice of a range, all its stripes held, into a region that the client owns.
+    """Copy one slice of a range into a region of the client, with all its stripes held.
 
-    It takes no number: repeated, it copies again, and the client reads the copy only when it
-    has been answered.
+    It takes no number: a repeated request copies again. The client reads the copy only after
+    the reply.
     """
     copying = channel.copying or _copying(context, channel, request)
-    channel.copying = None  # and it stays so if this ends it
+    channel.copying = None  # it stays None if the next slice is the last one, or fails
     park = next(copying, None)
     if park is None:
         return reply_to(request)
@@ -111,7 +111,7 @@ def snapshot(context: Context, channel: Channel, request: Request) -> Reply | Pa
 def _copying(
     context: Context, channel: Channel, request: Request
 ) -> Generator[Park, None, None]:
-    """Copy a slice between two yields; closed before its end, it lets all stripes go."""
+    """Copy a slice between two yields; closing the generator releases all stripes."""
     nbytes, address = request.nbytes, operands.unpack_address(request.payload)
     region = context.registry.locate(request.address)
     first = request.address - region.address
@@ -120,7 +120,7 @@ def _copying(
         range_lock = RangeLock(region, locks, first, first + nbytes)
         done, limit_s = 0, context.now_s + HELD_S
         while True:
-            context.registry.locate(request.address)  # either may be freed meanwhile
+            context.registry.locate(request.address)  # both may have been freed meanwhile
             target = context.registry.owned_by(address, channel.key[0])
             begin = address - target.address
             check_span(target.spec, begin, nbytes)
@@ -143,7 +143,7 @@ def _copying(
 
 
 def _range(context: Context, request: Request) -> tuple[MappedRegion, int, int]:
-    """Return the region of a request, and the bytes of its data that are asked for."""
+    """Return the region of a request, and first and limit of the range in its data."""
     region = context.registry.locate(request.address)
     first = request.address - region.address
     check_range(first, request.nbytes, region.nbytes, unit_of(request.op))
@@ -151,9 +151,9 @@ def _range(context: Context, request: Request) -> tuple[MappedRegion, int, int]:
 
 
 def _stamped_range(context: Context, request: Request) -> tuple[MappedRegion, int, int]:
-    """Return the same of a region of which every change shows in its stamps.
+    """Return the same for LEND and STAMPS, which need a region of consistency 'stripe'.
 
-    In a lock-free one it does not, and half of a machine word may be sent.
+    Changes of a lock-free region do not change stamps, and a torn word could be sent.
     """
     region, first, limit = _range(context, request)
     if region.spec.consistency != Consistency.STRIPE:

@@ -1,9 +1,9 @@
-"""The names and addresses of a node's regions, and who may have them."""
+"""Registry of a node's regions by name and address."""
 
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Final
 
 from smbox.errors import (
@@ -12,7 +12,6 @@ from smbox.errors import (
     LimitError,
     RegionExistsError,
     RegionFreedError,
-    RegionNotFoundError,
 )
 from smbox.memory.channels import ChannelKey
 from smbox.memory.layout import RegionState, align
@@ -23,38 +22,33 @@ from smbox.wire.messages import RegionBody
 
 REGIONS_MAX: Final = 65_536
 
-NameKey = tuple[int, str]
-"""Kind and name: names of arrays, counters and barriers live apart."""
-
 
 class Registry:
-    """Finds regions by name and by address, and settles who wins a name.
+    """Finds regions by name and by address, and gives a name to one region only.
 
     Args:
         memory: owned by this process.
-        regions_max: how many regions there may be.
     """
 
-    def __init__(self, memory: NodeMemory, regions_max: int = REGIONS_MAX) -> None:
+    def __init__(self, memory: NodeMemory) -> None:
         self._memory = memory
-        self._regions_max = regions_max
         self._names = {_key(region.spec): region for region in memory.regions.values()}
         self._addresses = sorted(memory.regions)
         self._located: tuple[int, int, MappedRegion | None] = (0, 0, None)
-        # who made a region that is not published, and whether it goes when that resumes
+        # by address of an unpublished region: its creator, and whether it is scratch
         self._unpublished: dict[int, tuple[ChannelKey, bool]] = {}
 
     def __len__(self) -> int:
         return len(self._addresses)
 
     def locate(self, address: int) -> MappedRegion:
-        """Return the region whose pages hold ``address``.
+        """Return the region whose pages contain ``address``.
 
         Raises:
-            RegionFreedError: the address was a region's once.
-            AddressRangeError: it never was.
+            RegionFreedError: the region at this address was freed.
+            AddressRangeError: no region ever had this address.
         """
-        first, limit, found = self._located  # the last one, which is asked for again and again
+        first, limit, found = self._located  # cache of the last result: requests repeat it
         if found is not None and first <= address < limit:
             return found
         at = bisect_right(self._addresses, address) - 1
@@ -69,7 +63,7 @@ class Registry:
             raise RegionFreedError("the region at this address was freed", address=address)
         raise AddressRangeError("no region has this address", address=address)
 
-    def beginning_at(self, address: int) -> MappedRegion:
+    def at_address(self, address: int) -> MappedRegion:
         """Return the region whose data begins at ``address``; raises as ``locate``."""
         region = self.locate(address)
         if region.address != address:
@@ -77,49 +71,38 @@ class Registry:
         return region
 
     def find(self, kind: int, name: str) -> MappedRegion | None:
-        """Return the live region of a name, if there is one."""
+        """Return the live region of this kind and name; each kind has its own names."""
         return self._names.get((kind, name))
 
-    def by_name(self, kind: int, name: str) -> MappedRegion:
-        """Return the live region of a name.
-
-        Raises:
-            RegionNotFoundError: there is none (yet).
-        """
-        region = self.find(kind, name)
-        if region is None:
-            raise RegionNotFoundError("no region has this name", name=name)
-        return region
-
     def existing(self, spec: RegionSpec, *, exist_ok: bool) -> MappedRegion | None:
-        """Return the region that answers a CREATE without making one, if there is one.
+        """Return the existing region that answers a CREATE; None if there is none.
 
         Raises:
             RegionExistsError: another region has the name.
-            LayoutMismatchError: it has, and another layout.
+            LayoutMismatchError: another region has the name, and another layout.
         """
         named = self._names.get(_key(spec))
         unnamed = (self._memory.regions[address] for address in self._unpublished)
-        for region in (named, *unnamed):  # one that an earlier copy of the CREATE made
+        for region in (named, *unnamed):  # created by an earlier copy of the CREATE
             if region is not None and spec.token and region.spec.token == spec.token:
                 return region
         return None if named is None else _answer_with(named, spec, exist_ok=exist_ok)
 
     def begin(self, spec: RegionSpec, init: float | None) -> Building:
-        """Begin to make a region.
+        """Begin to create a region.
 
         Raises:
-            LimitError: no more regions.
-            OutOfMemoryError: no room.
+            LimitError: the node has ``REGIONS_MAX`` regions.
+            OutOfMemoryError: not enough memory.
         """
-        if len(self) >= self._regions_max:
-            raise LimitError("the node has all the regions it takes", limit=self._regions_max)
+        if len(self) >= REGIONS_MAX:
+            raise LimitError("the node has its maximum of regions", limit=REGIONS_MAX)
         return self._memory.begin(spec, init)
 
     def finish(
         self, building: Building, owner: ChannelKey, *, publish: bool, scratch: bool = False
     ) -> MappedRegion:
-        """Give a region that is whole its address and, to publish it, its name."""
+        """Register a completed region under its address and, if published, its name."""
         region = building.finish(RegionState.LIVE if publish else RegionState.BUILDING)
         self._memory.add(region)
         insort(self._addresses, region.address)
@@ -130,17 +113,17 @@ class Registry:
         return region
 
     def publish(self, address: int, *, exist_ok: bool) -> MappedRegion:
-        """Make a region live under its name, or free it where another won the name.
+        """Make a region live under its name; free it if another region has the name.
 
         Returns:
             The region that has the name now.
 
         Raises:
-            RegionExistsError: another won; ours is freed.
-            LayoutMismatchError: it has another layout, too; ours is freed.
-            AddressRangeError: there is no such region.
+            RegionExistsError: another region has the name; this one was freed.
+            LayoutMismatchError: that one has another layout, too; this one was freed.
+            AddressRangeError: no region begins at this address.
         """
-        region = self.beginning_at(address)
+        region = self.at_address(address)
         if region.state == RegionState.LIVE:
             return region
         winner = self._names.get(_key(region.spec))
@@ -154,57 +137,45 @@ class Registry:
         return _answer_with(winner, spec, exist_ok=exist_ok)
 
     def free(self, address: int) -> None:
-        """End the region that begins at ``address``.
+        """Free the region that begins at ``address``.
 
         Raises:
-            RegionFreedError: it was freed before; who asks again takes that as success.
-            AddressRangeError: there never was such a region.
+            RegionFreedError: it was freed before; a client that repeats FREE ignores this.
+            AddressRangeError: no region ever began at this address.
         """
-        self._remove(self.beginning_at(address))
+        self._remove(self.at_address(address))
 
     def owned_by(self, address: int, client_id: int) -> MappedRegion:
-        """Return the region that holds ``address``, of a client that has not published it.
+        """Return the unpublished region of this client that contains ``address``.
 
         Raises:
-            AccessDeniedError: it is public, or another client's.
-            RegionFreedError: the address was a region's once.
-            AddressRangeError: it never was.
+            AccessDeniedError: the region is published, or another client's.
+            SmboxError: as ``locate``.
         """
         if not self.owns(address, client_id):
             raise AccessDeniedError(
-                "only a client's own region that is not published takes copies", address=address
+                "copies need an unpublished region of the client",
+                address=address,
             )
         return self.locate(address)
 
     def owns(self, address: int, client_id: int) -> bool:
-        """Tell whether a client has made this region and not published it; raises as above."""
+        """Return whether the region is unpublished and this client's; raises as ``locate``."""
         made = self._unpublished.get(self.locate(address).address)
         return made is not None and made[0][0] == client_id
 
     def drop_unpublished(self, owner: ChannelKey, *, only_scratch: bool = False) -> None:
-        """Free what a channel made and did not publish, or of that what goes as it resumes."""
+        """Free the unpublished regions of a channel, or only the scratch regions."""
         for address, (creator, is_scratch) in list(self._unpublished.items()):
             if creator == owner and (is_scratch or not only_scratch):
                 self._remove(self._memory.regions[address])
 
-    def live_after(
-        self, address: int, count: int, is_seen: Callable[[str], bool]
-    ) -> list[MappedRegion]:
-        """Return up to ``count`` live regions at addresses above ``address``, ascending.
-
-        Args:
-            address: behind which to look.
-            count: how many at most.
-            is_seen: tells whether the caller may know of a region of this name.
-        """
-        found: list[MappedRegion] = []
+    def live_after(self, address: int) -> Iterator[MappedRegion]:
+        """Yield the live regions at addresses above ``address``, ascending."""
         for known in self._addresses[bisect_right(self._addresses, address) :]:
             region = self._memory.regions[known]
-            if region.state == RegionState.LIVE and is_seen(region.spec.name):
-                found.append(region)
-            if len(found) == count:
-                break
-        return found
+            if region.state == RegionState.LIVE:
+                yield region
 
     def _remove(self, region: MappedRegion) -> None:
         if self._names.get(_key(region.spec)) is region:
@@ -216,7 +187,7 @@ class Registry:
 
 
 def describe(region: MappedRegion, *, created: bool = False) -> RegionBody:
-    """Say of a region what a client needs to know."""
+    """Return the description of a region for a reply."""
     spec = region.spec
     return RegionBody(
         address=region.address,
@@ -241,5 +212,5 @@ def _answer_with(region: MappedRegion, spec: RegionSpec, *, exist_ok: bool) -> M
     return region
 
 
-def _key(spec: RegionSpec) -> NameKey:
+def _key(spec: RegionSpec) -> tuple[int, str]:
     return spec.kind, spec.name

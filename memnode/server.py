@@ -1,4 +1,4 @@
-"""The process around a node: its one loop, with the sockets, the clock and the signals."""
+"""Process of a node: the event loop with its sockets, clock, signals and wakeup pipe."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import logging
 import math
 import os
 import resource
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from types import FrameType
 from typing import Final
 
 import zmq
@@ -20,27 +22,90 @@ from memnode.config import NodeConfig
 from memnode.context import Connection
 from memnode.listener import Listener
 from memnode.node import Node, Outgoing
-from memnode.wakeup import Wakeup
+from smbox.errors import ConfigError
 from smbox.keys import read_node_key
 from smbox.memory import layout
 from smbox.memory.node_memory import NodeMemory
 from smbox.memory.segment import listing, room_nbytes, size
 
 MEMORY_SHARE: Final = 0.9
-"""Of what /dev/shm has free, when no limit is given: others live there, too."""
+"""Share of the free space of /dev/shm that a node without a memory limit takes."""
+
+STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+
+_READ_NBYTES: Final = 4096
 
 _LOG = logging.getLogger(__name__)
 
 
-class NodeServer:
-    """A node that listens.
+class Wakeup:
+    """Wakes a poll: by a pipe, by a signal to stop, or when the parent process ends.
+
+    The garbage collector closes it, because other threads may still call ``wake``.
 
     Attributes:
-        name: of the node; settled by ``opened``.
-        addresses: where it listens, with the ports that it got.
+        fds: descriptors to poll; call ``handle`` with each that is readable.
+        is_stopping: a signal to stop has arrived, or the parent has ended.
 
     Args:
-        config: what the node was told.
+        parent_pid: stop when this process ends; None: never. It may be another process than the
+            parent, so PR_SET_PDEATHSIG, which follows the thread that forked, does not suffice.
+
+    Raises:
+        ConfigError: the process does not exist, or cannot be watched.
+    """
+
+    def __init__(self, parent_pid: int | None = None) -> None:
+        self._read_fd, self._write_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self.fds = [self._read_fd]
+        self.is_stopping = False
+        self._parent_pid = parent_pid
+        if parent_pid is not None:
+            self.fds.append(_watch(parent_pid))
+
+    def __del__(self) -> None:
+        for fd in (self._write_fd, *self.fds):
+            os.close(fd)
+
+    @contextmanager
+    def catching_signals(self) -> Iterator[None]:
+        """Catch the signals to stop in this block; only in the main thread."""
+        former = {each: signal.signal(each, self._stop) for each in STOP_SIGNALS}
+        wakeup_fd = signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(wakeup_fd)
+            for each, handler in former.items():
+                signal.signal(each, handler)
+
+    def wake(self) -> None:
+        """Wake the poll, from any thread."""
+        with contextlib.suppress(BlockingIOError):  # the pipe is full, and so readable
+            os.write(self._write_fd, b"\0")
+
+    def handle(self, fd: int) -> None:
+        """Handle a readable descriptor; ignore one that is not in ``fds``."""
+        if fd == self._read_fd:
+            with contextlib.suppress(BlockingIOError):
+                os.read(fd, _READ_NBYTES)
+        elif fd in self.fds:
+            _LOG.warning("stopping: the parent process %d has ended", self._parent_pid)
+            self.is_stopping = True
+
+    def _stop(self, _number: int, _frame: FrameType | None) -> None:
+        self.is_stopping = True
+
+
+class NodeServer:
+    """A node with its sockets.
+
+    Attributes:
+        name: of the node; set by ``opened``.
+        addresses: where it listens, with the actual ports.
+
+    Args:
+        config: of the node.
     """
 
     def __init__(self, config: NodeConfig) -> None:
@@ -55,21 +120,21 @@ class NodeServer:
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """Take the memory and the addresses; on a clean end, give both back.
+        """Open the memory and bind the addresses; release both at the end.
 
-        The memory is removed then, unless it is to be kept. After an exception it stays in
-        place, as it would after a kill. Nothing is served before all of it is recovered.
+        A clean end removes the memory, unless the configuration keeps it. After an exception
+        the memory stays in place, as after a kill. Recovery ends before the node serves.
 
         Raises:
-            NodeOwnedError: a living node owns the memory; nothing was changed.
+            NodeOwnedError: a running node owns the memory; nothing was changed.
             SegmentError: the memory cannot be trusted; nothing was changed.
-            OutOfMemoryError: no room for a node.
-            ConnectError: an address cannot be bound; the memory stays as it was.
+            OutOfMemoryError: not enough memory for a node.
+            ConnectError: an address cannot be bound; the memory is unchanged.
         """
         _raise_file_limit()
         with ExitStack() as stack:
             stack.enter_context(self._wakeup.catching_signals())
-            memory, self._node = self._own(stack)
+            memory, self._node = self._open(stack)
             keep = True
             try:
                 yield
@@ -81,30 +146,30 @@ class NodeServer:
     def run(self) -> None:
         """Serve until a signal comes or the parent ends."""
         node = self._node
-        assert node is not None, "run belongs inside opened"
-        takers: dict[zmq.Socket[bytes] | int, Callable[[], object]] = {
-            fd: partial(self._wakeup.hear, fd) for fd in self._wakeup.fds
+        assert node is not None, "call run inside opened"
+        handlers: dict[zmq.Socket[bytes] | int, Callable[[], object]] = {
+            fd: partial(self._wakeup.handle, fd) for fd in self._wakeup.fds
         }
         for index, listener in enumerate(self._listeners):
-            takers[listener.socket] = partial(self._take, node, index)
+            handlers[listener.socket] = partial(self._receive, node, index)
         if (zap := self._zap) is not None:
-            takers[zap.socket] = lambda: zap.answer(time.monotonic())
-        sources = [(source, int(zmq.POLLIN)) for source in takers]
-        looked_s, patience_s = -math.inf, 0.0
-        while not self._wakeup.is_over:
+            handlers[zap.socket] = lambda: zap.answer(time.monotonic())
+        sources = [(source, int(zmq.POLLIN)) for source in handlers]
+        ticked_s, poll_s = -math.inf, 0.0
+        while not self._wakeup.is_stopping:
             now_s = time.monotonic()
-            if now_s - looked_s >= patience_s or not node.is_at_rest:
+            if now_s - ticked_s >= poll_s or not node.is_idle:
                 self._tick(node)
-                looked_s, patience_s = now_s, node.patience_s
-            # A Poller, which would do the same, adds a sixth to a small request's way in here.
-            for source, _ in zmq.zmq_poll(sources, int(patience_s * 1000)):
-                takers[source]()  # one message each: to ask for a second costs more than a poll
+                ticked_s, poll_s = now_s, node.poll_s
+            # zmq.Poller instead would add a sixth to the time of a small request in this loop.
+            for source, _ in zmq.zmq_poll(sources, int(poll_s * 1000)):
+                handlers[source]()  # one message: to try a second costs more than a poll
 
-    def _own(self, stack: ExitStack) -> tuple[NodeMemory, Node]:
-        """Settle the name, take the memory and the addresses.
+    def _open(self, stack: ExitStack) -> tuple[NodeMemory, Node]:
+        """Determine the name, open the memory and bind the addresses.
 
-        A port must be taken before it can be a name. Else the memory comes first, so that a
-        second node of a name never touches the first one's ipc path.
+        A free port must be bound before it can be the name. Otherwise the memory is opened
+        first, so that a second node of the same name never touches the first one's ipc path.
         """
         name = self.config.known_name
         if name is None:
@@ -122,7 +187,7 @@ class NodeServer:
                 open_binds=frozenset(index for index, each in listeners if each.is_open),
                 access=self._access,
                 is_connected=self._is_connected,
-                wake=self._wakeup.ring,
+                wake=self._wakeup.wake,
             )
         except BaseException:
             memory.abandon()
@@ -130,9 +195,9 @@ class NodeServer:
 
     def _is_connected(self, connection: Connection) -> bool:
         index, peer = connection
-        return self._listeners[index].reaches(peer)
+        return self._listeners[index].is_connected(peer)
 
-    def _take(self, node: Node, index: int) -> None:
+    def _receive(self, node: Node, index: int) -> None:
         received = self._listeners[index].receive()
         if received is None:
             return
@@ -140,16 +205,16 @@ class NodeServer:
         connection: Connection = (index, peer)
         try:
             outgoing = node.receive(connection, frames, now_s=time.monotonic(), user=user)
-        except Exception:  # noqa: BLE001 -- no message may end the node
-            _LOG.exception("a message could not be handled")
+        except Exception:  # noqa: BLE001 -- a message must not end the node
+            _LOG.exception("cannot handle a message")
             return
         self._send(node, outgoing)
 
     def _tick(self, node: Node) -> None:
         try:
             outgoing = node.tick(now_s=time.monotonic())
-        except Exception:  # noqa: BLE001 -- what goes wrong behind one client hurts no other
-            _LOG.exception("what is parked could not be gone on with")
+        except Exception:  # noqa: BLE001 -- one client's error must not hurt others
+            _LOG.exception("cannot run parked requests")
             return
         self._send(node, outgoing)
 
@@ -167,14 +232,13 @@ class NodeServer:
             self._zap = ZapHandler(context, self._access, time.monotonic())
             stack.callback(self._zap.close)
         for bind in self.config.binds:
-            asked = keys if bind.scheme == "tcp" else None
-            listener = Listener(context, bind, asked)
+            listener = Listener(context, bind, keys if bind.scheme == "tcp" else None)
             stack.callback(listener.close)
             self._listeners.append(listener)
             self.addresses.append(listener.address)
-            if not bind.is_private and asked is None:
+            if self.config.insecure and not bind.is_private:
                 _LOG.warning(
-                    "INSECURE: anybody who reaches %s may read and write all memory of this"
+                    "INSECURE: any client that reaches %s may read and write all memory of this"
                     " node; nothing is encrypted",
                     listener.address,
                 )
@@ -182,18 +246,27 @@ class NodeServer:
     def _memory_nbytes(self, name: str) -> int:
         if self.config.memory_nbytes is not None:
             return self.config.memory_nbytes
-        used_nbytes = sum(map(size, listing(f"{layout.PREFIX}{name}.")))  # by an earlier run
+        used_nbytes = sum(map(size, listing(f"{layout.PREFIX}{name}.")))  # of an earlier run
         return used_nbytes + int(room_nbytes() * MEMORY_SHARE)
 
 
 def _fresh_name(port: str) -> str:
-    """Name a node after the port that it happened to get, but never adopt old memory."""
+    """Return the name of a node with this port; it must not be the name of old memory."""
     taken = bool(listing(layout.node_name(port)))
     return f"{port}-{os.getpid()}" if taken else port
 
 
 def _raise_file_limit() -> None:
-    """Allow as many connections as the system lets a process have; each is an open file."""
+    """Raise the limit of open files to its maximum: each connection is an open file."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(ValueError, OSError):  # a system that says no keeps its limit
+    with contextlib.suppress(ValueError, OSError):  # then the limit stays
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def _watch(pid: int) -> int:
+    """Return a descriptor that becomes readable when a process ends."""
+    try:
+        return os.pidfd_open(pid)
+    except (OSError, OverflowError) as error:
+        message = f"cannot watch the parent process of the node: {error}"
+        raise ConfigError(message, parent_pid=pid) from None

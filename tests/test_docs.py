@@ -21,8 +21,7 @@ import memnode.cli
 import smbox_torch
 from smbox import errors
 from smbox.cli import main
-from smbox.wire.ops import Op
-from smbox.wire.status import Status
+from smbox.wire.ops import Op, Status
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])

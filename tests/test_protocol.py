@@ -12,8 +12,7 @@ from smbox import errors
 from smbox.address import GlobalAddress
 from smbox.memory.kernels import KernelCode, OptimizerCode
 from smbox.wire import codec, header, messages, operands
-from smbox.wire.ops import ANSWERS, OPERANDS, SOURCES, Op
-from smbox.wire.status import ERRORS, Status
+from smbox.wire.ops import ANSWERS, ERRORS, OPERANDS, SOURCES, Op, Status
 
 PAGE = (Path(__file__).parent.parent / "docs" / "protocol.md").read_text()
 
@@ -92,4 +91,4 @@ def test_example_refusal():
     assert reply.error == messages.ErrorBody(message="freed", applied=2)
     assert codec.encode_reply(reply) == example("refusal")
     with pytest.raises(errors.RegionFreedError, match="freed"):
-        raise reply.raised()
+        raise reply.to_error()

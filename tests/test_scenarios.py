@@ -21,8 +21,7 @@ from smbox.errors import RemoteError
 from smbox.testing.script_node import ScriptNode
 from smbox.testing.welcome import welcome
 from smbox.wire.codec import Reply, Request, refuse
-from smbox.wire.ops import Op
-from smbox.wire.status import Status
+from smbox.wire.ops import Op, Status
 
 STORIES = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
 REGION_NBYTES = 1 << 30

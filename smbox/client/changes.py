@@ -217,7 +217,7 @@ class Batch(Transfer):
         if reply.error is not None and not self.is_cancelled:
             self._pass_on(message.first, at, reply.error.old)
         self._refusals.add(at)
-        self._first_error = self._first_error or reply.raised()
+        self._first_error = self._first_error or reply.to_error()
         self.advance_to(at + 1)
         self.rewind(self.at)
 

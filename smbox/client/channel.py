@@ -25,8 +25,7 @@ from smbox.errors import PeerLostError, SessionExpiredError, SmboxError
 from smbox.paths.threads import ThreadQueue, exclusive
 from smbox.wire.codec import Reply, decode_reply, encode_request
 from smbox.wire.header import Buffer
-from smbox.wire.ops import Op
-from smbox.wire.status import Status
+from smbox.wire.ops import Op, Status
 from smbox.work import NestedCallError
 
 SLICE_S: Final = 0.05

@@ -131,7 +131,7 @@ class Identity:
 
     def accept_challenge(self, error: AccessDeniedError) -> bool:
         """Take the node's challenge from its refusal; False if this host cannot answer it."""
-        challenge = Challenge.of_facts(error.facts)
+        challenge = Challenge.from_facts(error.facts)
         if challenge is None:
             return False
         try:
@@ -257,7 +257,7 @@ class Connection:
             self.is_greeted = True
             self._closing = []  # the node refuses what they may still send
             return reply.body
-        error = reply.raised()
+        error = reply.to_error()
         if is_known and isinstance(error, AccessDeniedError):
             message = "the node that answers now does not know this client"
             raise SessionExpiredError(message, outcome="unknown") from error

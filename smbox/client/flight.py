@@ -15,8 +15,7 @@ from smbox.client.transfer import Message, Transfer
 from smbox.errors import RemoteProtocolError, SessionExpiredError
 from smbox.wire.codec import Reply
 from smbox.wire.messages import Welcome
-from smbox.wire.ops import ANSWERS, Op
-from smbox.wire.status import Status
+from smbox.wire.ops import ANSWERS, Op, Status
 
 
 class Flight:

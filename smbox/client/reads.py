@@ -274,9 +274,9 @@ class SnapshotRead(Read):
     def refused(self, message: Message, reply: Reply, done: int) -> None:  # noqa: ARG002
         """Fail, or note the error and raise it once the copy is freed."""
         if self._copy is None:
-            self.fail(reply.raised())
+            self.fail(reply.to_error())
         elif message.first < self._last:
-            self._failure = self._failure or reply.raised()
+            self._failure = self._failure or reply.to_error()
         self.advance_to(message.limit)
 
     def advance_to(self, unit: int) -> None:

@@ -121,7 +121,7 @@ class Transfer(QueuedWork):
 
         It fails first: after an interrupt the rest must not be sent behind later requests.
         """
-        self.fail(reply.raised())
+        self.fail(reply.to_error())
         self.settle(message, done)
         self.rewind(self.at)
 

@@ -159,7 +159,7 @@ class ControlPath:
 
     def stats(self, timeout_s: float) -> dict[str, Any]:
         """Return the node's statistics."""
-        return dict(self._ask(Op.STATS, messages.Stats(), messages.StatsReply, timeout_s).facts)
+        return dict(self._ask(Op.STATS, messages.Empty(), messages.StatsReply, timeout_s).facts)
 
     def say_bye(self) -> None:
         """Say goodbye; do not wait."""

@@ -25,8 +25,8 @@ from smbox.paths.control import ControlPath
 from smbox.paths.local import LocalPath
 from smbox.paths.mappings import why_not_shared
 from smbox.paths.work import NodeInfo
-from smbox.transports.handshake import why_refused
-from smbox.transports.zeromq import ZmqTransport, why_unresolved
+from smbox.transports.handshake import handshake_error
+from smbox.transports.zeromq import ZmqTransport, resolution_error
 
 DataPath: TypeAlias = LocalPath | RemotePath
 """Moves bytes between this process and the regions of one node: LocalPath commits in this
@@ -40,7 +40,7 @@ Look: TypeAlias = Callable[[float], SmboxError | None]
 
 LOOK_OUTLASTS_S: Final = 0.4
 """How long that may take beyond the connect timeout: an unresolvable host name may take half a
-second more (``why_unresolved``)."""
+second more (``resolution_error``)."""
 
 SILENCE_S: Final = 1.0
 """After this time without WELCOME the client checks whether one end refuses the other."""
@@ -114,7 +114,7 @@ def open_remote(config: ClientConfig) -> OpenPaths:
     is_tcp = scheme_of(config.address) == "tcp"
     key = read_client_key(config.key) if is_tcp and config.key is not None else None
     open_transport = partial(ZmqTransport, config.address, queue_max=2 * WINDOW_MAX, key=key)
-    look = partial(why_refused, config.address, key) if is_tcp else None
+    look = partial(handshake_error, config.address, key) if is_tcp else None
     return open_over(open_transport, config.address, config, look)
 
 
@@ -186,7 +186,7 @@ def _answers(control: ControlPath, timeout_s: float) -> bool:
 
 
 def _why_silent(address: str) -> str:
-    reason = why_unresolved(address)
+    reason = resolution_error(address)
     if reason is not None:
         return f"the host's name cannot be resolved ({reason}): check its spelling"
     return (

@@ -1,8 +1,8 @@
-"""Why one end refuses the other's handshake: ZeroMQ tries again and again, and says nothing.
+"""Diagnosis of a failed handshake, which ZeroMQ retries forever without an error.
 
-The greeting of the other end (ZMTP 3, RFC 23) names its mechanism. Where both speak CURVE, a
-second look with a socket's monitor tells whether the node refused our key, or could not read
-what we encrypted for another one.
+The greeting of the peer (ZMTP 3, RFC 23) names its mechanism. If both ends use CURVE, the
+monitor of a second socket shows whether the node refused the client's key, or could not decrypt
+a message that was encrypted for another node's key.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ import zmq
 from smbox.deadline import left_s
 from smbox.errors import AccessDeniedError, ConnectError, SmboxError
 from smbox.keys import ClientKey
-from smbox.transports.zeromq import demand_node, own_context
+from smbox.transports.zeromq import process_context, set_curve_keys
 
-LOOK_S: Final = 2.0
-"""How long each of the two looks may take, if the deadline is not earlier."""
+PROBE_S: Final = 2.0
+"""Seconds that each of the two probes may take, if the deadline is not earlier."""
 
-NO_TRIES: Final = 2
-"""Handshakes broken off without a word until that is taken for an answer."""
+FAILURES_MIN: Final = 2
+"""Handshakes that must fail without a reason before the failure counts as an answer."""
 
 SIGNATURE: Final = b"\xff" + bytes(8) + b"\x7f\x03"
-"""Of ZMTP 3: whoever speaks it answers with its own greeting."""
+"""Signature of ZMTP 3; a peer answers it with its greeting."""
 
 EVENT: Final = struct.Struct("=Hi")
 """First frame of a monitor's message: event, value (``zmq_socket_monitor``)."""
@@ -41,13 +41,15 @@ _EVENTS: Final = (
 )
 
 
-def why_refused(address: str, key: ClientKey | None, deadline_s: float) -> SmboxError | None:
-    """Return what is wrong with the handshake; None: nothing, or nobody is there.
+def handshake_error(
+    address: str, key: ClientKey | None, deadline_s: float
+) -> SmboxError | None:
+    """Return the error of a failed handshake; None: no error found, or no peer answered.
 
     Args:
         address: ``tcp://host:port``.
         key: of this client; None: it has none.
-        deadline_s: of the monotonic clock; by then it has returned.
+        deadline_s: monotonic seconds at which it returns at the latest.
     """
     mechanism = _mechanism_at(address, _until(deadline_s))
     if mechanism == b"CURVE" and key is None:
@@ -61,19 +63,17 @@ def why_refused(address: str, key: ClientKey | None, deadline_s: float) -> Smbox
             " for the address that takes keys",
             address=address,
         )
-    return (
-        None
-        if key is None or mechanism is None
-        else _why_key_refused(address, key, _until(deadline_s))
-    )
+    if key is None or mechanism is None:
+        return None
+    return _key_error(address, key, _until(deadline_s))
 
 
 def _until(deadline_s: float) -> float:
-    return min(deadline_s, time.monotonic() + LOOK_S)
+    return min(deadline_s, time.monotonic() + PROBE_S)
 
 
 def _mechanism_at(address: str, deadline_s: float) -> bytes | None:
-    """Return how the other end authenticates; None if it does not say."""
+    """Return the peer's authentication mechanism; None if the peer sends no greeting."""
     host, _, port = address.removeprefix("tcp://").rpartition(";")[2].rpartition(":")
     greeting, where = b"", (host.strip("[]"), int(port))
     try:
@@ -85,23 +85,23 @@ def _mechanism_at(address: str, deadline_s: float) -> bytes | None:
                 if not part:
                     return None
                 greeting += part
-    except OSError:  # nobody is there, or says nothing
+    except OSError:  # no peer, or no answer
         return None
     return greeting[MECHANISM].rstrip(b"\0")
 
 
 def _wait_s(deadline_s: float) -> float:
-    """Return a timeout of a socket, which 0 would make a socket that does not block."""
+    """Return a socket timeout of more than 0, which would mean a non-blocking socket."""
     return max(left_s(deadline_s), 1e-3)
 
 
-def _why_key_refused(address: str, key: ClientKey, deadline_s: float) -> SmboxError | None:
-    peer = own_context().socket(zmq.DEALER)
+def _key_error(address: str, key: ClientKey, deadline_s: float) -> SmboxError | None:
+    peer = process_context().socket(zmq.DEALER)
     monitor = peer.get_monitor_socket(_EVENTS)
     try:
         peer.setsockopt(zmq.LINGER, 0)
         peer.setsockopt(zmq.IPV6, 1)
-        demand_node(peer, key)
+        set_curve_keys(peer, key)
         peer.connect(address)
         event = _last_event(monitor, deadline_s)
     finally:
@@ -111,14 +111,14 @@ def _why_key_refused(address: str, key: ClientKey, deadline_s: float) -> SmboxEr
     if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
         return AccessDeniedError(
             "the node refuses this key: it is not authorised there, has expired, or was"
-            " removed (ask whoever runs the node)",
+            " removed (ask the operator of the node)",
             address=address,
             client=key.name,
         )
     if event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
         return ConnectError(
             "this client refuses the node, which does not have the key that the key file names:"
-            " another node answers at this address, or it was given new keys",
+            " another node answers at this address, or the node has new keys",
             address=address,
             client=key.name,
         )
@@ -126,13 +126,13 @@ def _why_key_refused(address: str, key: ClientKey, deadline_s: float) -> SmboxEr
 
 
 def _last_event(monitor: zmq.Socket[bytes], deadline_s: float) -> int:
-    """Return the event that decides; 0 after silence."""
-    broken_off = 0
+    """Return the event that ends the handshake; 0 if there was none."""
+    failures = 0
     while (wait_s := left_s(deadline_s)) > 0.0:
         if not monitor.poll(int(wait_s * 1000)):
             break
         event = int(EVENT.unpack(monitor.recv_multipart()[0])[0])
-        broken_off += event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
-        if event != zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL or broken_off == NO_TRIES:
+        failures += event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+        if event != zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL or failures == FAILURES_MIN:
             return event
     return 0

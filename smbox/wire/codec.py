@@ -1,7 +1,7 @@
-"""Frames to requests and replies, and back; the door for a peer's bytes. Pure.
+"""Encoding and decoding of requests and replies. Pure.
 
-Decoding raises RemoteProtocolError (or VersionMismatchError below it) and nothing else.
-Bodies of data are passed on as they came, never copied.
+Decoding raises RemoteProtocolError (or its subclass VersionMismatchError) and nothing else.
+Frames with data are passed on without a copy.
 """
 
 from __future__ import annotations
@@ -23,11 +23,10 @@ from smbox.wire import header, operands, ops
 from smbox.wire.header import Buffer
 from smbox.wire.messages import REPLIES, REQUESTS, Body, ErrorBody
 from smbox.wire.operands import Item
-from smbox.wire.ops import ANSWERS, CONTROL, OP_OF, OPERANDS, SOURCES, Op
-from smbox.wire.status import STATUS_OF, Status, error_body, error_of, status_of
+from smbox.wire.ops import ANSWERS, CONTROL, OP_OF, OPERANDS, SOURCES, STATUS_OF, Op, Status
 
 CONTROL_NBYTES_MAX: Final = 2 << 20
-"""Bytes of a msgpack body; an error may bring the old bytes of what was done before it."""
+"""Bytes of a msgpack body; an error carries the old bytes of the commits before it."""
 
 B = TypeVar("B", bound=Body)
 
@@ -45,17 +44,18 @@ class Header:
 
     Attributes:
         request: id chosen by the client, unique within the connection.
-        number: of the first change, or for other ops the fence: the last change before it.
+        number: of the first commit of a change; for other ops the fence, the last number given
+            out before.
         address: global address of the first byte of the range.
         nbytes: of the range; items of a BATCH; timeout in ms of a WAIT.
-        scale: 8 bytes as the region's dtype asks; see ``header.pack_scale``.
-        version: that a WAIT waits for; in other requests, the number up to which the client has
-            all replies; of the region, in the reply to a WAIT; the stamp of the range, in the
-            reply to a LEND.
-        numbers: how many numbers a change takes: stripes touched, or items; in a reply the
-            credit: MiB of data that the channel may have under way from now on; 0: as before.
-        generation: of the channel's connection, as its HELLO told.
-        operand: dtype code of the elements that travel; 0: the region's.
+        scale: 8 bytes in the form of the region's dtype; see ``header.pack_scale``.
+        version: in a WAIT, the version to wait for; in other requests, the number up to which
+            the client has all replies; in the reply to a WAIT, the region's version; in the
+            reply to a LEND, the stamp of the range.
+        numbers: how many numbers a change takes, one per stripe or item; in a reply the credit,
+            MiB of data that the channel may have in flight from now on (0: unchanged).
+        generation: of the channel's connection, as in its HELLO.
+        operand: dtype code of the elements in the frames; 0: the region's.
     """
 
     op: Op
@@ -103,8 +103,8 @@ class Request(Header):
     """One request.
 
     Attributes:
-        payload: source bytes of a change, or the operand of operands.py; of a BATCH the frame
-            whose parts its items are, once that is packed.
+        payload: source bytes of a change, or an operand (operands.py); of a BATCH, the packed
+            frame of its items.
         body: of a control op.
         items: of a BATCH.
     """
@@ -128,11 +128,11 @@ class Reply(Header):
     body: Body | None = None
     error: ErrorBody | None = None
 
-    def raised(self) -> SmboxError:
-        """Build the error that a caller sees for this refusal."""
+    def to_error(self) -> SmboxError:
+        """Return the error that this refusal raises at the caller."""
         found = self.error or ErrorBody(message="no reason given")
         own = {"op": self.op.name.lower(), "request": self.request, "status": self.status.name}
-        return error_of(self.status, found.message, own | found.facts | own)
+        return ops.error_of(self.status, found.message, own | found.facts | own)
 
 
 def reply_to(
@@ -142,7 +142,7 @@ def reply_to(
     version: int = 0,
     body: Body | None = None,
 ) -> Reply:
-    """Make the reply to a request that was done."""
+    """Build the reply to a request that succeeded."""
     return Reply(
         request.op,
         request.request,
@@ -167,20 +167,20 @@ def refuse(
     """Build the reply that refuses ``request`` because of ``error``.
 
     Args:
-        request: what is refused.
-        error: gives message, facts and, unless told, the status.
+        request: the refused request.
+        error: its message, its facts and, unless ``status`` is given, its status.
         applied: number of the last change applied on the channel.
-        old: old bytes of the commits of this request that did happen.
-        status: for what no class says (GAP, NO_SESSION).
+        old: old bytes of the commits of this request that were applied.
+        status: a status that no error class has (GAP, NO_SESSION).
     """
     reply = reply_to(request)
-    reply.status = status_of(error) if status is None else status
-    reply.error = error_body(error, applied, old)
+    reply.status = ops.status_of(error) if status is None else status
+    reply.error = ErrorBody(error.message, ops.plain_facts(error), applied, old)
     return reply
 
 
-def refuse_garbage(frames: Sequence[Buffer], error: RemoteProtocolError) -> Reply | None:
-    """Build the reply to what ``decode_request`` refused, if it can be addressed at all."""
+def refuse_malformed(frames: Sequence[Buffer], error: RemoteProtocolError) -> Reply | None:
+    """Build the reply to a message that ``decode_request`` refused; None if it has no id."""
     try:
         fields = header.unpack(frames[0] if frames else b"")
     except VersionMismatchError:
@@ -191,10 +191,10 @@ def refuse_garbage(frames: Sequence[Buffer], error: RemoteProtocolError) -> Repl
 
 
 def encode_request(request: Request) -> list[Buffer]:
-    """Build the frames of a request; its payload is passed on, not copied.
+    """Build the frames of a request, without a copy of its payload.
 
     Raises:
-        LocalProtocolError: a field or body that the protocol does not allow.
+        LocalProtocolError: the protocol does not allow a field or the body.
     """
     head = request.pack()
     if request.op in SOURCES or request.op in OPERANDS:
@@ -207,10 +207,10 @@ def encode_request(request: Request) -> list[Buffer]:
 
 
 def decode_request(frames: Sequence[Buffer]) -> Request:
-    """Check and take apart what a client sent.
+    """Decode and check the message of a client.
 
     Raises:
-        RemoteProtocolError: anything that docs/protocol.md does not allow.
+        RemoteProtocolError: docs/protocol.md does not allow the message.
     """
     head, op, body = _frames(frames)
     _, _, _, kernel, status, request, number, address, nbytes, scale, version, *rest = head
@@ -232,15 +232,15 @@ def decode_request(frames: Sequence[Buffer]) -> Request:
     elif body is not None:
         raise RemoteProtocolError("one frame expected", op=op.name)
     elif op in _READS and nbytes > ops.unit_of(op):
-        raise RemoteProtocolError("too long a range", nbytes=nbytes)
+        raise RemoteProtocolError("the range is too long", nbytes=nbytes)
     return found
 
 
 def encode_reply(reply: Reply) -> list[Buffer]:
-    """Build the frames of a reply; its payload is passed on, not copied.
+    """Build the frames of a reply, without a copy of its payload.
 
     Raises:
-        LocalProtocolError: a field or body that the protocol does not allow.
+        LocalProtocolError: the protocol does not allow a field or the body.
     """
     head = reply.pack()
     if reply.status is not Status.OK:
@@ -253,10 +253,10 @@ def encode_reply(reply: Reply) -> list[Buffer]:
 
 
 def decode_reply(frames: Sequence[Buffer]) -> Reply:
-    """Check and take apart what the node sent.
+    """Decode and check the message of a node.
 
     Raises:
-        RemoteProtocolError: anything that docs/protocol.md does not allow.
+        RemoteProtocolError: docs/protocol.md does not allow the message.
     """
     head, op, body = _frames(frames)
     _, _, _, _, code, request, number, address, nbytes, _, version, credit, _, operand = head
@@ -288,7 +288,7 @@ def _body(decoder: msgspec.msgpack.Decoder[B], body: Buffer | None) -> B:
     try:
         return decoder.decode(ops.check_length(body, CONTROL_NBYTES_MAX))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise RemoteProtocolError("body cannot be read", reason=str(error)) from error
+        raise RemoteProtocolError("cannot decode the body", reason=str(error)) from error
 
 
 def _encoded(body: Body | None, kind: type[Body]) -> bytes:
@@ -297,4 +297,4 @@ def _encoded(body: Body | None, kind: type[Body]) -> bytes:
     try:
         return _ENCODER.encode(body)
     except (TypeError, ValueError, OverflowError) as error:
-        raise LocalProtocolError("body cannot be written", body=type(body).__name__) from error
+        raise LocalProtocolError("cannot encode the body", body=type(body).__name__) from error

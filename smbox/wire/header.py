@@ -1,4 +1,4 @@
-"""The 64 bytes that begin every message. Pure.
+"""Layout of the 64-byte message header, and size limits of the protocol. Pure.
 
 docs/protocol.md is authoritative; a test decodes its example with this file.
 """
@@ -11,12 +11,12 @@ from typing import Final
 from smbox.errors import LocalProtocolError, RemoteProtocolError, VersionMismatchError
 
 Buffer = bytes | bytearray | memoryview
-"""What a frame is: anything that gives its bytes without a copy."""
+"""A frame: any object that exposes its bytes without a copy."""
 
 Fields = tuple[bytes, int, int, int, int, int, int, int, int, bytes, int, int, int, int]
-"""A header taken apart: magic, protocol, op, kernel, status, request, number, address,
-nbytes, scale, version, numbers, generation, operand. A plain tuple: an object would cost more
-than parsing."""
+"""A decoded header: magic, protocol, op, kernel, status, request, number, address,
+nbytes, scale, version, numbers, generation, operand. A plain tuple: creating an
+object would take longer than parsing."""
 
 MAGIC: Final = b"SMBX"
 PROTOCOL: Final = 1
@@ -24,15 +24,15 @@ HEADER_NBYTES: Final = 64
 NO_SCALE: Final = bytes(8)
 
 REQUEST_NBYTES_MAX: Final = 1 << 20
-"""Bytes of region data in one request, and the alignment at which requests are cut; but see
-LONG_NBYTES_MAX."""
+"""Bytes of region data in one request, and the multiples at which transfers are split, except
+where LONG_NBYTES_MAX applies."""
 
 LONG_NBYTES_MAX: Final = 2 << 20
-"""The same of what the node makes no copy of: changes with their source, and LEND. Half as many
-requests take a sixth less time."""
+"""The same for requests of which the node makes no copy: changes with a source, and LEND. A
+transfer in half as many requests takes a sixth less time."""
 
 STAMPED_NBYTES_MAX: Final = (REQUEST_NBYTES_MAX // 8) * LONG_NBYTES_MAX
-"""Bytes whose stamps, one of 8 bytes for each LONG_NBYTES_MAX, one reply carries: 256 GiB."""
+"""Bytes whose stamps (8 bytes for each LONG_NBYTES_MAX) fit one reply: 256 GiB."""
 
 LAYOUT: Final = struct.Struct("<4sBBBBQQQQ8sQBIB2x")
 _SCALES: Final = {
@@ -41,7 +41,7 @@ _SCALES: Final = {
 
 
 def unpack(frame: Buffer) -> Fields:
-    """Take the header frame apart.
+    """Decode the header frame.
 
     Raises:
         VersionMismatchError: the peer speaks another protocol version.
@@ -60,14 +60,14 @@ def unpack(frame: Buffer) -> Fields:
 
 
 def pack_scale(scale: float, kind: str) -> bytes:
-    """Write a scale as the 8 bytes that the region's dtype asks for.
+    """Encode a scale as 8 bytes in the form of the region's dtype.
 
     Args:
         scale: the factor; an int for integer regions.
         kind: ``"i"`` signed, ``"u"`` unsigned, ``"b"`` bool, ``"f"`` any float.
 
     Raises:
-        LocalProtocolError: the scale has no exact form of that kind.
+        LocalProtocolError: this kind cannot represent the scale.
     """
     try:
         return _SCALES[kind].pack(scale)
@@ -78,6 +78,6 @@ def pack_scale(scale: float, kind: str) -> bytes:
 
 
 def unpack_scale(scale: bytes, kind: str) -> int | float:
-    """Read the 8 bytes of a scale; the inverse of ``pack_scale``."""
+    """Decode the 8 bytes of a scale; the inverse of ``pack_scale``."""
     value: int | float = _SCALES[kind].unpack(scale)[0]
     return value

@@ -1,7 +1,7 @@
-"""Bodies of the control messages: msgspec structs, one for each request and reply. Pure.
+"""Bodies of control messages: a msgspec struct for each request and reply. Pure.
 
-They travel as msgpack maps. Unknown names are ignored and new names have defaults, so both
-ends can gain a field within one protocol version.
+A body is encoded as a msgpack map. Unknown names are ignored and new names have defaults, so
+either end can add a field within one protocol version.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Id16 = Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 Kind = Annotated[int, msgspec.Meta(ge=1, le=255)]
-"""1 array, 2 counter, 3 barrier; names live apart by kind."""
+"""1 array, 2 counter, 3 barrier; each kind has its own namespace."""
 
 Consistency = Annotated[int, msgspec.Meta(ge=1, le=255)]
 """1 stripe, 3 none."""
@@ -38,16 +38,17 @@ class Hello(Body, frozen=True):
     """Opens or resumes the session of one channel of a client on this connection.
 
     Attributes:
-        client_id: the process's Box; the same on every channel and reconnect.
-        channel: the client's number of this channel (one thread, one socket).
-        nonce: random, of this session; empty where nothing is proven.
-        node_uuid: of the memory that the client means; empty before it knows one. A node with
+        client_id: of the process's Box; the same on every channel and reconnect.
+        channel: number of this channel (one thread, one socket) at the client.
+        nonce: random, of this session; empty if the client requests no proof.
+        node_uuid: of the memory that the client expects; empty before it knows one. A node with
             another memory refuses.
-        proof: answers the node's challenge (smbox/wire/proving.py); empty before it is known.
+        proof: the answer to the node's challenge (smbox/wire/proving.py); empty before the
+            client has the challenge.
         pid: process id of the client, for error messages.
         host: name of the client's host, for error messages and lists.
-        generation: of this connection among those of the channel; each is larger than the
-            last. Every request of the connection carries it.
+        generation: of this connection; larger than that of every earlier connection of the
+            channel. Every request of the connection carries it.
     """
 
     client_id: Id16
@@ -61,28 +62,29 @@ class Hello(Body, frozen=True):
 
 
 class Welcome(Body, frozen=True):
-    """Answers HELLO: who the node is, its limits, and what it has applied of this channel.
+    """Answers HELLO: the node's identity, its limits, and the last applied number.
 
     Attributes:
         node_name: prefix of its segments.
-        node_uuid: of its memory; another uuid is another memory.
+        node_uuid: of its memory.
         node_id: upper 16 bits of its addresses.
         incarnation: how often a node has opened this memory.
-        epoch: of the memory; reserved for memory that is restored, 0.
+        epoch: of the memory; 0, reserved for restored memory.
         memory_format: version of the layout in shared memory, for local clients.
-        stripe_nbytes: bytes of a stripe; a change takes a number for each one it touches.
+        stripe_nbytes: bytes of a stripe; a change takes a number for each stripe it touches.
         request_nbytes_max: bytes of region data in one request or reply.
-        long_nbytes_max: the same of a change with its source, or a LEND.
-        window: requests of one channel that may be unanswered.
-        ring_entries: a change that answers has number n once n - ring_entries is acknowledged.
-        answers_nbytes: bytes that may be under way on one channel of reads, and of batches
-            that bytes answer: what they ask for, and what they bring.
-        sources_nbytes: bytes of data that may be under way to the node on one channel, until
-            a reply says otherwise.
-        lent_nbytes: bytes that LENDs of one channel may be waiting for.
+        long_nbytes_max: the same for a change with a source, or a LEND.
+        window: requests of one channel that may be in flight.
+        ring_entries: a change that is answered with bytes may take number n once
+            n - ring_entries is acknowledged.
+        answers_nbytes: limit of one channel for the bytes of answers in flight to reads and to
+            batches, plus the sources of such batches.
+        sources_nbytes: bytes of data that one channel may have in flight to the node, until a
+            reply grants another credit.
+        lent_nbytes: bytes of one channel that LENDs in flight may ask for.
         applied: number of the last change applied on this channel; 0 for a new one.
         resumed: the node knew this channel.
-        proof: shows that the node knows its cookie, to who sent a nonce; else empty.
+        proof: proves that the node knows the cookie; empty if HELLO had no nonce.
     """
 
     node_name: str
@@ -105,18 +107,18 @@ class Welcome(Body, frozen=True):
 
 
 class Empty(Body, frozen=True):
-    """Body of requests and replies that say all by their op: BYE, PING, FREE's reply."""
+    """Body without fields: BYE, PING, the request STATS, the reply to FREE."""
 
 
 class Create(Body, frozen=True, kw_only=True):
-    """Makes a region.
+    """Creates a region.
 
     Attributes:
         init: value of every element, or None: zeros.
-        publish: False leaves it BUILDING: only its creator knows it, by address.
-        exist_ok: an equal region that exists is the answer, not an error.
-        scratch: not published, it goes when the channel says HELLO again.
-        token: random; a repeated request finds its own region by it.
+        publish: False leaves it BUILDING: only its creator knows its address.
+        exist_ok: if a region of this name and layout exists, answer with it.
+        scratch: an unpublished region is freed at the next HELLO of the channel.
+        token: random; a repeated request finds the region that it created by it.
     """
 
     name: Name
@@ -132,10 +134,10 @@ class Create(Body, frozen=True, kw_only=True):
 
 
 class Publish(Body, frozen=True):
-    """Makes a BUILDING region live under its name, or gives way to one that is there.
+    """Makes a BUILDING region live under its name.
 
-    When another won, ours is freed; ``exist_ok`` then asks for the winner as the answer
-    (``created`` is False) instead of REGION_EXISTS.
+    If another region has the name, this one is freed. The answer is then the other region
+    (``exist_ok``; ``created`` is False) or REGION_EXISTS.
     """
 
     address: Count
@@ -143,9 +145,9 @@ class Publish(Body, frozen=True):
 
 
 class Attach(Body, frozen=True):
-    """Asks for a region: a live one by name, or the one that holds an address.
+    """Looks up a live region by name, or the region that contains an address.
 
-    Exactly one of both is given. No such name is REGION_NOT_FOUND, no such address
+    A request has a name or an address. An unknown name is REGION_NOT_FOUND, an unknown address
     ADDRESS_RANGE, an address of freed memory REGION_FREED.
     """
 
@@ -161,7 +163,7 @@ class Free(Body, frozen=True):
 
 
 class ListRegions(Body, frozen=True):
-    """Asks for live regions by address, those above ``after``."""
+    """Lists live regions at addresses above ``after``."""
 
     after: Annotated[int, msgspec.Meta(ge=-1)] = -1
     limit: Annotated[int, msgspec.Meta(gt=0, le=1000)] = 1000
@@ -171,7 +173,7 @@ class RegionBody(Body, frozen=True):
     """Describes one region; answers CREATE, PUBLISH and ATTACH.
 
     Attributes:
-        created: this request (or an earlier copy of it) made the region.
+        created: this request (or an earlier copy of it) created the region.
         live: False while BUILDING.
     """
 
@@ -188,18 +190,14 @@ class RegionBody(Body, frozen=True):
 
 
 class Regions(Body, frozen=True):
-    """Answers LIST, sorted by address; ``more``: ask again after the last one."""
+    """Answers LIST, sorted by address; ``more``: repeat LIST after the last address."""
 
     regions: tuple[RegionBody, ...]
     more: bool = False
 
 
-class Stats(Body, frozen=True):
-    """Asks for the node's figures."""
-
-
 class StatsReply(Body, frozen=True):
-    """Answers STATS: named figures; docs/protocol.md lists those every node gives."""
+    """Answers STATS: named figures; docs/protocol.md lists those of every node."""
 
     facts: dict[str, Any]
 
@@ -208,10 +206,10 @@ class ErrorBody(Body, frozen=True):
     """Body of every reply whose status is not OK.
 
     Attributes:
-        message: for people.
-        facts: named values for the error that the client raises.
+        message: text for people.
+        facts: named values of the error that the client raises.
         applied: number of the last change applied on this channel.
-        old: old bytes of those commits of a refused ELASTIC, FETCH or BATCH that happened.
+        old: old bytes of the applied commits of a refused ELASTIC, FETCH or BATCH.
     """
 
     message: str = ""
@@ -229,7 +227,7 @@ BODIES: Final[dict[Op, tuple[type[Body], type[Body]]]] = {
     Op.ATTACH: (Attach, RegionBody),
     Op.FREE: (Free, Empty),
     Op.LIST: (ListRegions, Regions),
-    Op.STATS: (Stats, StatsReply),
+    Op.STATS: (Empty, StatsReply),
 }
 """Body of each control request, and of its reply with status OK."""
 

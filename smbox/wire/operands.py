@@ -1,6 +1,6 @@
-"""The second frames that have a form of their own. Pure.
+"""Second frames with a binary layout of their own: operands and batches. Pure.
 
-Fixed words, little-endian, and where there is more, bytes behind them:
+Each has a fixed head of little-endian words; bytes may follow:
 
     GATHER    row_nbytes u64 | place i64[count]
     FROM      source address u64
@@ -9,13 +9,13 @@ Fixed words, little-endian, and where there is more, bytes behind them:
     SNAPSHOT  target address u64
     BATCH     item[count], 32 bytes each | the source bytes of all items, in order
 
-The second frame of the reply to a BATCH is the old bytes of the items that answer, in order.
+The second frame of the reply to a BATCH holds the answers of its items, in order.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -41,25 +41,25 @@ _UPDATE: Final = struct.Struct("<Q3Q4d")
 
 UPDATE_HEAD_NBYTES: Final = _UPDATE.size
 OPERAND_NBYTES_MAX: Final = REQUEST_NBYTES_MAX + UPDATE_HEAD_NBYTES
-"""Bytes of an operand's frame: a request's data and the words before it."""
+"""Bytes of an operand's frame: the data of a request and the head."""
 
 PLACES_MAX: Final = (REQUEST_NBYTES_MAX - _GATHER.size) // PLACE_NBYTES
-"""Rows that one GATHER may name."""
+"""Rows of one GATHER."""
 
 # op, kernel, operand, source bytes, address, nbytes, scale
 _ITEM: Final = struct.Struct("<BBBxIQQ8s")
 ITEM_NBYTES: Final = 32
 ITEMS_MAX: Final = 32
 BATCH_NBYTES_MAX: Final = ITEMS_MAX * ITEM_NBYTES + REQUEST_NBYTES_MAX
-"""Bytes of a batch's frame; its answers together are at most REQUEST_NBYTES_MAX."""
+"""Bytes of a batch's frame; all its answers have at most REQUEST_NBYTES_MAX."""
 
 
 class Gather(NamedTuple):
-    """Which rows are wanted.
+    """The rows that a GATHER reads.
 
     Attributes:
         row_nbytes: of each row, at least 1.
-        places: ``i64[count]`` as bytes: rows from the request's address on.
+        places: ``i64[count]`` as bytes: row numbers, counted from the request's address.
     """
 
     row_nbytes: int
@@ -70,9 +70,9 @@ class Update(NamedTuple):
     """A step of a server-side optimizer on the request's range.
 
     Attributes:
-        siblings: addresses of the regions that hold its state, in its table's order.
+        siblings: addresses of the regions that hold its state, in the order of OPTIMIZERS.
         parameters: four numbers; the optimizer uses the first few.
-        gradient: as many elements as the range has.
+        gradient: one element for each element of the range.
     """
 
     siblings: tuple[int, ...]
@@ -81,23 +81,23 @@ class Update(NamedTuple):
 
 
 def pack_gather(row_nbytes: int, places: Buffer) -> bytes:
-    """Write the operand of a GATHER; ``places`` are the bytes of ``i64[count]``."""
+    """Encode the operand of a GATHER; ``places`` are the bytes of ``i64[count]``."""
     return _GATHER.pack(row_nbytes) + places
 
 
 def unpack_gather(operand: Buffer, nbytes: int) -> Gather:
-    """Take the operand of a GATHER apart.
+    """Decode the operand of a GATHER.
 
     Args:
-        operand: as it came.
-        nbytes: of the answer, as the header says.
+        operand: the second frame.
+        nbytes: of the answer, from the header.
 
     Raises:
-        RemoteProtocolError: no whole places, or the answer is not as long as its rows.
+        RemoteProtocolError: the frame has a wrong length, or rows and answer differ in length.
     """
     view = memoryview(operand)
     if len(view) < _GATHER.size or (len(view) - _GATHER.size) % PLACE_NBYTES:
-        raise RemoteProtocolError("no whole places", nbytes=len(view))
+        raise RemoteProtocolError("the frame is not a list of rows", nbytes=len(view))
     (row_nbytes,) = _GATHER.unpack_from(view)
     count = (len(view) - _GATHER.size) // PLACE_NBYTES
     if count * row_nbytes != nbytes or not 0 < nbytes <= REQUEST_NBYTES_MAX:
@@ -106,12 +106,12 @@ def unpack_gather(operand: Buffer, nbytes: int) -> Gather:
 
 
 def pack_address(address: int) -> bytes:
-    """Write the operand of a FROM, a DOT or a SNAPSHOT."""
+    """Encode the operand of a FROM, a DOT or a SNAPSHOT."""
     return _ADDRESS.pack(address)
 
 
 def unpack_address(operand: Buffer) -> int:
-    """Read the operand of a FROM, a DOT or a SNAPSHOT.
+    """Decode the operand of a FROM, a DOT or a SNAPSHOT.
 
     Raises:
         RemoteProtocolError: it is not one address.
@@ -125,24 +125,23 @@ def unpack_address(operand: Buffer) -> int:
 def pack_update(
     siblings: Sequence[int], parameters: Sequence[float], gradient: Buffer
 ) -> bytes:
-    """Write the operand of an UPDATE.
+    """Encode the operand of an UPDATE.
 
     Raises:
         LocalProtocolError: too many siblings or parameters.
     """
     if len(siblings) > SIBLINGS_MAX or len(parameters) > PARAMETERS_MAX:
-        raise LocalProtocolError("too much for an update", siblings=len(siblings))
+        raise LocalProtocolError("too many siblings or parameters", siblings=len(siblings))
     addresses = [*siblings, *[0] * (SIBLINGS_MAX - len(siblings))]
     numbers = [*parameters, *[0.0] * (PARAMETERS_MAX - len(parameters))]
     return b"".join([_UPDATE.pack(len(siblings), *addresses, *numbers), gradient])
 
 
 def unpack_update(operand: Buffer, gradient_nbytes: int) -> Update:
-    """Take the operand of an UPDATE apart; the gradient is a view of it.
+    """Decode the operand of an UPDATE; the gradient is a view of it.
 
     Raises:
-        RemoteProtocolError: another length than the gradient's, or more siblings than there
-            can be.
+        RemoteProtocolError: wrong length, or too many siblings.
     """
     view = memoryview(operand)
     if len(view) != _UPDATE.size + gradient_nbytes:
@@ -155,14 +154,13 @@ def unpack_update(operand: Buffer, gradient_nbytes: int) -> Update:
 
 @dataclass(slots=True)
 class Item:
-    """One change of a batch; it lies within one stripe and takes one number.
+    """One change of a batch, within one stripe; it takes one number.
 
     Attributes:
         op: PUT, ACCUMULATE, ELASTIC or FETCH.
         address: global address of the first byte.
         nbytes: of the range.
-        source: its bytes; as many elements as the range has, but for the kernels with their own
-            length.
+        source: one element for each element of the range; other kernels have their own length.
         operand: dtype code of the source's elements; 0: the region's.
     """
 
@@ -182,10 +180,10 @@ class Item:
 
 
 def pack_items(items: Sequence[Item]) -> bytes:
-    """Build the second frame of a BATCH.
+    """Encode the second frame of a BATCH.
 
     Raises:
-        LocalProtocolError: an item or the whole breaks a rule of docs/protocol.md.
+        LocalProtocolError: an item, or the batch, breaks a rule of docs/protocol.md.
     """
     try:
         _check(items)
@@ -207,36 +205,33 @@ def pack_items(items: Sequence[Item]) -> bytes:
 
 
 def unpack_items(count: int, body: Buffer) -> tuple[Item, ...]:
-    """Take the second frame of a BATCH apart; sources are views of it.
+    """Decode the second frame of a BATCH; sources are views of it.
 
     Raises:
-        RemoteProtocolError: it is not exactly ``count`` legal items.
+        RemoteProtocolError: it does not consist of ``count`` legal items.
     """
-    if len(body) < count * ITEM_NBYTES:
-        raise RemoteProtocolError("wrong count of items", count=count, nbytes=len(body))
-    items = tuple(_items(count, memoryview(body)))
-    if sum(len(item.source) for item in items) != len(body) - count * ITEM_NBYTES:
-        raise RemoteProtocolError("sources and items differ", count=count, nbytes=len(body))
-    _check(items)
-    return items
-
-
-def _items(count: int, body: memoryview) -> Iterator[Item]:
     at = count * ITEM_NBYTES
-    for code, kernel, operand, source, address, nbytes, scale in _ITEM.iter_unpack(body[:at]):
+    if len(body) < at:
+        raise RemoteProtocolError("wrong number of items", count=count, nbytes=len(body))
+    view = memoryview(body)
+    items = []
+    for code, kernel, operand, source, address, nbytes, scale in _ITEM.iter_unpack(view[:at]):
         op = OP_OF.get(code)
         if op is None:
             raise RemoteProtocolError("unknown op in a batch", op=code)
-        item = Item(op, kernel, address, nbytes, body[at : at + source], scale, operand)
-        if len(item.source) != source:
-            raise RemoteProtocolError("source is cut off", nbytes=source)
-        yield item
+        items.append(Item(op, kernel, address, nbytes, view[at : at + source], scale, operand))
         at += source
+    if at != len(body):
+        raise RemoteProtocolError(
+            "sources and items differ in length", count=count, nbytes=len(body)
+        )
+    _check(items)
+    return tuple(items)
 
 
 def _check(items: Sequence[Item]) -> None:
     if not 1 <= len(items) <= ITEMS_MAX:
-        raise RemoteProtocolError("wrong count of items", count=len(items))
+        raise RemoteProtocolError("wrong number of items", count=len(items))
     for item in items:
         if item.op not in SOURCES:
             raise RemoteProtocolError("op not allowed in a batch", op=item.op.name)

@@ -1,19 +1,20 @@
-"""The operations of the protocol: what each one carries, and how long its pieces are. Pure.
+"""Operations and statuses of the protocol: their numbers, frames, lengths and errors. Pure.
 
-docs/protocol.md is authoritative; a test compares its table with this one.
+docs/protocol.md is authoritative; a test compares its tables with this file.
 
-A range of a region's data becomes requests, and a change takes a number for each stripe it
-touches: both are cut at multiples of their size from the region's first byte, not from address
-0.
+A transfer of a range is split into requests, and a change takes a number for each stripe that
+it touches. Both are split at multiples of their size from the region's first byte, not from
+address 0.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import IntEnum
-from typing import Final
+from typing import Any, Final
 
-from smbox.errors import RemoteProtocolError
+from smbox import errors
+from smbox.errors import RemoteProtocolError, SmboxError
 from smbox.wire.header import (
     LONG_NBYTES_MAX,
     REQUEST_NBYTES_MAX,
@@ -23,9 +24,9 @@ from smbox.wire.header import (
 
 
 class Op(IntEnum):
-    """What a request asks; a number is never given a second meaning."""
+    """The operation of a request; numbers are never reused."""
 
-    __hash__ = int.__hash__  # Enum's own is Python code, and every message asks ten tables
+    __hash__ = int.__hash__  # Enum's own is Python code, and a message needs ten table look-ups
 
     HELLO = 1
     BYE = 2
@@ -52,6 +53,35 @@ class Op(IntEnum):
     DOT = 30
 
 
+class Status(IntEnum):
+    """The result of a request; numbers are never reused.
+
+    1-63 become an error of the caller. The session itself handles 64 and above.
+    """
+
+    __hash__ = int.__hash__  # as in Op
+
+    OK = 0
+    ERROR = 1
+    REGION_NOT_FOUND = 2
+    REGION_EXISTS = 3
+    REGION_FREED = 4
+    ADDRESS_RANGE = 5
+    LAYOUT_MISMATCH = 6
+    OUT_OF_MEMORY = 7
+    LIMIT = 8
+    ACCESS_DENIED = 9
+    SESSION_EXPIRED = 10
+    STOPPING = 11
+    TIMEOUT = 12
+    BAD_MESSAGE = 13
+    VERSION = 14
+    OTHER_MEMORY = 15
+    NO_SESSION = 64
+    GAP = 65
+    PARKED = 66
+
+
 CONTROL: Final = frozenset(op for op in Op if op < Op.GET)
 """Operations whose body is one msgpack map of messages.py."""
 
@@ -61,39 +91,39 @@ CHANGES: Final = frozenset(
 """Operations that change memory: each takes a number for every stripe it touches."""
 
 COPIED: Final = frozenset({Op.GET, Op.ELASTIC, Op.FETCH, Op.BATCH, Op.GATHER})
-"""Operations whose reply carries bytes that are the reply's own, or the channel's."""
+"""Operations whose reply carries a copy, or bytes of the channel's ring."""
 
 ANSWERS: Final = COPIED | {Op.LEND, Op.STAMPS, Op.DOT}
-"""Operations whose reply carries bytes: a repeated request needs that reply again."""
+"""Operations whose reply carries bytes; a repeated request needs that reply again."""
 
 SOURCES: Final = frozenset({Op.PUT, Op.ACCUMULATE, Op.ELASTIC, Op.FETCH})
 """Operations whose request carries source bytes as its second frame."""
 
 OPERANDS: Final = frozenset({Op.GATHER, Op.FROM, Op.UPDATE, Op.SNAPSHOT, Op.DOT})
-"""Operations whose second frame is an operand of their own form: operands.py."""
+"""Operations whose second frame is an operand with its own layout: operands.py."""
 
 WHOLE_KERNELS: Final = frozenset({6, 7, 8})
-"""Kernels (COMPARE_SWAP, ARRIVE, WITHDRAW) whose source has a length of its own."""
+"""Kernels (COMPARE_SWAP, ARRIVE, WITHDRAW) whose source has a fixed length."""
 
 WHOLE_SOURCE_NBYTES_MAX: Final = 64
 
 SCATTER_KERNELS: Final = frozenset({9, 10})
-"""Kernels (SCATTER_PUT, SCATTER_SUM) whose source names rows: as long as a request may be."""
+"""Kernels (SCATTER_PUT, SCATTER_SUM) whose source lists rows; limited by the request size."""
 
 BARE_KERNELS: Final = frozenset({11})
-"""Kernels (SCALE) without an operand: their source has no bytes."""
+"""Kernels (SCALE) without a source: the second frame is empty."""
 
 NARROW_ITEMSIZES: Final = {10: 2, 11: 2}
-"""Bytes of an element by operand code: float16 and bfloat16, of a float32 region."""
+"""Bytes of an element by operand code: float16 and bfloat16, for float32 regions."""
 
 NARROW_ANSWERS: Final = frozenset({Op.GET, Op.ELASTIC, Op.GATHER})
-"""Operations whose reply carries elements of the operand's type; FETCH: of the region's."""
+"""Operations whose reply carries elements of the operand's type (FETCH: the region's)."""
 
 OPERAND_OPS: Final = NARROW_ANSWERS | {Op.PUT, Op.ACCUMULATE, Op.FETCH, Op.UPDATE}
-"""Operations whose request may name an operand type."""
+"""Operations whose request may have an operand type."""
 
 OP_OF: Final = {int(op): op for op in Op}
-"""Operation by number: a dict is six times faster than calling the enum."""
+"""Operation by number: a dict look-up is six times faster than a call of the enum."""
 
 _UNITS: Final = {
     **dict.fromkeys(SOURCES, LONG_NBYTES_MAX),
@@ -103,18 +133,18 @@ _UNITS: Final = {
 
 
 def unit_of(op: Op) -> int:
-    """Return how many bytes a request of ``op`` covers at most, and where it is cut."""
+    """Return the most bytes that a request of ``op`` covers; transfers are split there."""
     return _UNITS.get(op, REQUEST_NBYTES_MAX)
 
 
 def end_of(op: Op, first: int, limit: int) -> int:
-    """Return where the request of ``op`` that begins at ``first`` ends."""
+    """Return the end of the request of ``op`` that begins at ``first``."""
     unit = _UNITS.get(op, REQUEST_NBYTES_MAX)
     return min(limit, (first // unit + 1) * unit)
 
 
 def cut(first: int, limit: int, unit: int = REQUEST_NBYTES_MAX) -> Iterator[tuple[int, int]]:
-    """Cut a range at the multiples of ``unit``, ascending; an empty range gives nothing."""
+    """Split a range at the multiples of ``unit``; yield (first, limit) pairs in order."""
     while first < limit:
         end = min(limit, (first // unit + 1) * unit)
         yield first, end
@@ -122,22 +152,22 @@ def cut(first: int, limit: int, unit: int = REQUEST_NBYTES_MAX) -> Iterator[tupl
 
 
 def count(first: int, limit: int, unit: int = REQUEST_NBYTES_MAX) -> int:
-    """Count the pieces of ``cut``: the numbers of a change, or the requests of a transfer."""
+    """Return the number of pieces that ``cut`` yields."""
     return (limit - 1) // unit - first // unit + 1 if first < limit else 0
 
 
 def carried_nbytes(nbytes: int, operand: int) -> int:
-    """Return the bytes on the wire of ``nbytes`` of a region: half as many where narrow."""
+    """Return the bytes on the wire for ``nbytes`` of a region: half if narrow."""
     return nbytes // 2 if operand else nbytes
 
 
 def answer_nbytes(op: Op, nbytes: int, operand: int) -> int:
-    """Return the bytes of the answer to a request, or an item of a batch, of ``nbytes``."""
+    """Return the length of the answer to a request, or item of a batch, of ``nbytes``."""
     return carried_nbytes(nbytes, operand if op in NARROW_ANSWERS else 0)
 
 
 def check_length(body: Buffer | None, limit: int) -> Buffer:
-    """Return a second frame, which must be there and no longer than ``limit``."""
+    """Return the second frame; raise if it is missing or longer than ``limit``."""
     if body is None:
         raise RemoteProtocolError("two frames expected")
     if len(body) > limit:
@@ -146,20 +176,19 @@ def check_length(body: Buffer | None, limit: int) -> Buffer:
 
 
 def check_operand(op: Op, kernel: int, operand: int) -> None:
-    """Refuse an operand type that the request cannot have."""
-    others = WHOLE_KERNELS | SCATTER_KERNELS | BARE_KERNELS
-    if op not in OPERAND_OPS or kernel in others:
-        raise RemoteProtocolError("this request has no operand type", op=op.name)
+    """Raise RemoteProtocolError if the request cannot have this operand type."""
+    if op not in OPERAND_OPS or kernel in WHOLE_KERNELS | SCATTER_KERNELS | BARE_KERNELS:
+        raise RemoteProtocolError("this request cannot have an operand type", op=op.name)
     if operand not in NARROW_ITEMSIZES:
-        raise RemoteProtocolError("no such operand type", operand=operand)
+        raise RemoteProtocolError("unknown operand type", operand=operand)
 
 
 def check_source(op: Op, kernel: int, nbytes: int, operand: int, body: Buffer | None) -> Buffer:
-    """Return the source bytes of a change of ``nbytes``, if they are as many as its own."""
+    """Return the source of a change of ``nbytes``; raise if its length is wrong."""
     longest = unit_of(op)
     found = check_length(body, longest)
     if nbytes > longest:
-        raise RemoteProtocolError("too long a range", nbytes=nbytes)
+        raise RemoteProtocolError("the range is too long", nbytes=nbytes)
     if kernel in WHOLE_KERNELS:
         return check_length(found, WHOLE_SOURCE_NBYTES_MAX)
     if kernel in SCATTER_KERNELS:
@@ -172,10 +201,65 @@ def check_source(op: Op, kernel: int, nbytes: int, operand: int, body: Buffer | 
 
 
 def check_answer(op: Op, nbytes: int, operand: int, body: Buffer | None) -> Buffer:
-    """Return the bytes of an answer to a request of ``nbytes``, if they are as many."""
-    if op in (Op.BATCH, Op.STAMPS, Op.DOT):  # a length of their own
+    """Return the answer to a request of ``nbytes``; raise if its length is wrong."""
+    if op in (Op.BATCH, Op.STAMPS, Op.DOT):  # their length does not depend on nbytes
         return check_length(body, REQUEST_NBYTES_MAX)
     found = check_length(body, unit_of(op))
     if len(found) != answer_nbytes(op, nbytes, operand):
         raise RemoteProtocolError("answer and range differ", answer=len(found), nbytes=nbytes)
     return found
+
+
+ERRORS: Final[dict[Status, type[SmboxError]]] = {
+    Status.ERROR: errors.RemoteError,
+    Status.REGION_NOT_FOUND: errors.RegionNotFoundError,
+    Status.REGION_EXISTS: errors.RegionExistsError,
+    Status.REGION_FREED: errors.RegionFreedError,
+    Status.ADDRESS_RANGE: errors.AddressRangeError,
+    Status.LAYOUT_MISMATCH: errors.LayoutMismatchError,
+    Status.OUT_OF_MEMORY: errors.OutOfMemoryError,
+    Status.LIMIT: errors.LimitError,
+    Status.ACCESS_DENIED: errors.AccessDeniedError,
+    Status.SESSION_EXPIRED: errors.SessionExpiredError,
+    Status.STOPPING: errors.NodeStoppingError,
+    Status.TIMEOUT: errors.RequestTimeoutError,
+    Status.BAD_MESSAGE: errors.RemoteProtocolError,
+    Status.VERSION: errors.VersionMismatchError,
+    Status.OTHER_MEMORY: errors.PeerLostError,
+}
+"""Error class that each status raises at the caller."""
+
+_STATUS_OF: Final = {error: status for status, error in ERRORS.items()}
+
+STATUS_OF: Final = {int(status): status for status in Status}
+"""Status by number."""
+
+
+def status_of(error: SmboxError) -> Status:
+    """Return the status of an error's class, or of the nearest base class in the table."""
+    for base in type(error).__mro__:
+        if base in _STATUS_OF:
+            return _STATUS_OF[base]
+    return Status.ERROR
+
+
+def error_of(status: Status, message: str, facts: dict[str, Any]) -> SmboxError:
+    """Return the error that ``status`` raises at the caller.
+
+    A peer may send facts of any name, so names of the constructor's parameters are removed.
+    """
+    free = {name: value for name, value in facts.items() if name not in {"self", "message"}}
+    return ERRORS.get(status, errors.RemoteError)(message, **free)
+
+
+def plain_facts(error: SmboxError) -> dict[str, Any]:
+    """Return the facts of an error as values that msgpack can encode."""
+    return {name: _plain(value) for name, value in error.facts.items()}
+
+
+def _plain(value: object) -> Any:
+    if isinstance(value, bool | float | str | None):
+        return value
+    if isinstance(value, int) and -(1 << 63) <= value < 1 << 64:
+        return int(value)
+    return str(value)

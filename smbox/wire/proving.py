@@ -1,8 +1,8 @@
-"""Proof that client and node share a host and a user: HMACs over a challenge. Pure.
+"""HMAC challenge-response: proof that client and node share a host and a user. Pure.
 
 Both can read the node's cookie, a secret in /dev/shm, which is never sent. Each proves it by an
-HMAC over the node's challenge, the memory's uuid and the client's own nonce, so that a proof is
-of no use at another node, to another channel, or in the other direction.
+HMAC over the node's challenge, the memory's uuid, the client's nonce, its id and its channel.
+So a proof is invalid at another node, for another channel, and in the other direction.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _NONCE: Final = b"nonce"
 
 
 class Challenge(NamedTuple):
-    """What a node wants to have proven; it stands in the facts of its refusal.
+    """The challenge of a node, sent in the facts of a refusal.
 
     Attributes:
-        node_name: prefix of its segments, by which the cookie is found.
+        node_name: prefix of its segments; the client finds the cookie by it.
         node_uuid: of its memory.
-        nonce: the node's own; the same as long as the memory, for channels come back.
+        nonce: the node's; constant for the life of the memory, because channels reconnect.
     """
 
     node_name: str
@@ -33,8 +33,8 @@ class Challenge(NamedTuple):
     nonce: bytes
 
     @classmethod
-    def of_facts(cls, facts: dict[str, object]) -> Challenge | None:
-        """Read the challenge in the facts of an error; None if there is none."""
+    def from_facts(cls, facts: dict[str, object]) -> Challenge | None:
+        """Decode the challenge in the facts of an error; None if there is none."""
         name, uuid, nonce = (facts.get(key) for key in ("node_name", "node_uuid", "nonce"))
         if not (isinstance(name, str) and isinstance(uuid, str) and isinstance(nonce, str)):
             return None
@@ -45,7 +45,7 @@ class Challenge(NamedTuple):
         return found if len(found.node_uuid) == len(found.nonce) == NONCE_NBYTES else None
 
     def facts(self) -> dict[str, object]:
-        """Word it for the facts of an error."""
+        """Encode the challenge as facts of an error."""
         return {
             "node_name": self.node_name,
             "node_uuid": self.node_uuid.hex(),
@@ -60,27 +60,27 @@ def challenge_of(cookie: bytes, node_name: str, node_uuid: bytes) -> Challenge:
 
 
 def client_proof(cookie: bytes, challenge: Challenge, hello: Hello) -> bytes:
-    """Return the proof that belongs into ``hello``, whose own ``proof`` is not looked at."""
+    """Return the proof for ``hello``; its field ``proof`` is ignored."""
     return _proof(cookie, _CLIENT, challenge, hello)
 
 
 def node_proof(cookie: bytes, challenge: Challenge, hello: Hello) -> bytes:
-    """Return the proof that belongs into the WELCOME that answers ``hello``."""
+    """Return the proof for the WELCOME that answers ``hello``."""
     return _proof(cookie, _NODE, challenge, hello)
 
 
-def check_welcome(welcome: Welcome, wanted: bytes) -> None:
-    """Raise AccessDeniedError unless a WELCOME brings the proof that is wanted, or none."""
-    if not hmac.compare_digest(welcome.proof, wanted):
+def check_welcome(welcome: Welcome, expected: bytes) -> None:
+    """Raise AccessDeniedError unless a WELCOME has the expected proof (empty: no proof)."""
+    if not hmac.compare_digest(welcome.proof, expected):
         raise AccessDeniedError(
-            "what answers here is not the node that it says it is; nothing was sent to it",
+            "this server is not the node that it claims to be; no data was sent to it",
             node_name=welcome.node_name,
         )
 
 
 def _proof(cookie: bytes, role: bytes, challenge: Challenge, hello: Hello) -> bytes:
-    """Digest fields of fixed length and, at the end, the node's name."""
-    words = (
+    """Return the HMAC of fields of fixed length and, last, the node's name."""
+    fields = (
         role.ljust(8),
         challenge.node_uuid,
         challenge.nonce,
@@ -89,4 +89,4 @@ def _proof(cookie: bytes, role: bytes, challenge: Challenge, hello: Hello) -> by
         hello.channel.to_bytes(4, "little"),
         challenge.node_name.encode(),
     )
-    return hmac.digest(cookie, b"".join(words), hashlib.sha256)
+    return hmac.digest(cookie, b"".join(fields), hashlib.sha256)

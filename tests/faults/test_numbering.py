@@ -22,8 +22,7 @@ from smbox.errors import RegionFreedError
 from smbox.testing.script_node import Scripted, ScriptNode, Wire
 from smbox.testing.welcome import welcome
 from smbox.wire.codec import Reply, Request, refuse
-from smbox.wire.ops import CHANGES, Op
-from smbox.wire.status import Status
+from smbox.wire.ops import CHANGES, Op, Status
 
 FREED = RegionFreedError("gone")
 CLIENT = str(Path(smbox.client.__file__).parent)

@@ -12,8 +12,7 @@ from memnode.node import HOUSEKEEPING_S
 from smbox.keys import Authorised, Role, add_client, make_node_key, read_client_key
 from smbox.memory.mapped import SLICE_NBYTES
 from smbox.wire.messages import Attach, Create, Empty, Free, Publish
-from smbox.wire.ops import Op
-from smbox.wire.status import Status
+from smbox.wire.ops import Op, Status
 
 
 def test_scratch_memory_is_free_for_every_role(guarded_bench):
@@ -66,7 +65,7 @@ def test_a_key_that_is_taken_back_ends_what_its_client_is_making(guarded_bench, 
         file.unlink()
     bench.tick(after_s=2 * HOUSEKEEPING_S)
     assert admin.reply().status is Status.ACCESS_DENIED
-    assert bench.node.is_at_rest
+    assert bench.node.is_idle
     assert other.create("w").body.created
     assert len(bench.memory.regions) == 1
 

@@ -11,8 +11,7 @@ from smbox.memory.locks import LockFile
 from smbox.wire.header import pack_scale
 from smbox.wire.messages import Free
 from smbox.wire.operands import Item
-from smbox.wire.ops import Op
-from smbox.wire.status import Status
+from smbox.wire.ops import Op, Status
 
 STRIPE = STRIPE_NBYTES // 4  # elements
 

@@ -8,8 +8,7 @@ from smbox.memory.layout import STRIPE_NBYTES, Consistency, Ring
 from smbox.wire.header import REQUEST_NBYTES_MAX, pack_scale
 from smbox.wire.messages import Free
 from smbox.wire.operands import Item
-from smbox.wire.ops import Op
-from smbox.wire.status import Status
+from smbox.wire.ops import Op, Status
 
 STRIPE = STRIPE_NBYTES // 4  # elements
 

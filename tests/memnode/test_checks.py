@@ -17,8 +17,7 @@ from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import STRIPE_NBYTES, RegionKind
 from smbox.memory.region_header import RegionSpec
 from smbox.wire.header import REQUEST_NBYTES_MAX, pack_scale
-from smbox.wire.ops import Op
-from smbox.wire.status import Status
+from smbox.wire.ops import Op, Status
 
 FLOAT32 = dtypes.by_name("float32")
 SPEC = RegionSpec("w", FLOAT32, (1024,))
@@ -43,12 +42,12 @@ def test_ranges():
 def test_each_op_has_its_kernels():
     code = FLOAT32.code
     one = pack_scale(1.0, "f")
-    assert checks.terms_of(Op.PUT, 1, code, one)[0] is KernelCode.REPLACE
+    assert checks.kernel_and_scale(Op.PUT, 1, code, one)[0] is KernelCode.REPLACE
     int64 = dtypes.by_name("int64").code
-    assert checks.terms_of(Op.FETCH, 6, int64, one)[0] is KernelCode.COMPARE_SWAP
+    assert checks.kernel_and_scale(Op.FETCH, 6, int64, one)[0] is KernelCode.COMPARE_SWAP
     for op, number in ((Op.PUT, 2), (Op.ELASTIC, 2), (Op.FETCH, 9), (Op.ACCUMULATE, 99)):
         with pytest.raises(RemoteProtocolError):
-            checks.terms_of(op, number, code, one)
+            checks.kernel_and_scale(op, number, code, one)
 
 
 @pytest.mark.parametrize(
@@ -77,16 +76,16 @@ def test_scales():
     put, add, exchange = Op.PUT, Op.ACCUMULATE, Op.ELASTIC
     int8 = dtypes.by_name("int8")
     half, minus = pack_scale(0.5, "f"), pack_scale(-3, "i")
-    assert checks.terms_of(add, 2, FLOAT32.code, half) == (KernelCode.SUM, 0.5)
-    assert checks.terms_of(put, 1, FLOAT32.code, b"\xff" * 8) == (KernelCode.REPLACE, 1)
-    assert checks.terms_of(add, 2, int8.code, minus) == (KernelCode.SUM, -3)
+    assert checks.kernel_and_scale(add, 2, FLOAT32.code, half) == (KernelCode.SUM, 0.5)
+    assert checks.kernel_and_scale(put, 1, FLOAT32.code, b"\xff" * 8) == (KernelCode.REPLACE, 1)
+    assert checks.kernel_and_scale(add, 2, int8.code, minus) == (KernelCode.SUM, -3)
     for op, kernel, dtype, scale in (
         (add, 2, int8, pack_scale(1000, "i")),
         (add, 2, FLOAT32, pack_scale(math.nan, "f")),
         (exchange, 5, int8, pack_scale(1, "i")),
     ):
         with pytest.raises(ConfigError):
-            checks.terms_of(op, kernel, dtype.code, scale)
+            checks.kernel_and_scale(op, kernel, dtype.code, scale)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +111,7 @@ def test_a_stripe_fits_a_request():
 
 @pytest.mark.parametrize("code", [KernelCode.REPLACE, KernelCode.SUM])
 def test_no_change_cuts_an_element(code):
-    with pytest.raises(LayoutMismatchError, match="cuts"):
+    with pytest.raises(LayoutMismatchError, match="splits"):
         checks.check_elements(code, SPEC, 2, 4)
-    with pytest.raises(LayoutMismatchError, match="cuts"):
+    with pytest.raises(LayoutMismatchError, match="splits"):
         checks.check_elements(code, SPEC, 0, 3)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from memnode.context import Metrics
-from smbox.wire.ops import Op
-from smbox.wire.status import Status
+from smbox.wire.ops import Op, Status
 
 
 def test_a_new_node_has_counted_nothing():

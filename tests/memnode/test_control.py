@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-from smbox.wire.messages import Attach, Empty, Free, ListRegions, Publish, Stats
-from smbox.wire.ops import Op
-from smbox.wire.status import Status
+from smbox.wire.messages import Attach, Empty, Free, ListRegions, Publish
+from smbox.wire.ops import Op, Status
 
 
 def test_ping(peer):
@@ -50,7 +49,7 @@ def test_list_goes_page_by_page(peer):
 
 def test_stats(peer):
     peer.create("w")
-    facts = peer.ask(Op.STATS, body=Stats()).body.facts
+    facts = peer.ask(Op.STATS, body=Empty()).body.facts
     assert facts["regions"] == 1
     assert facts["sessions"] == 1
     assert facts["requests.CREATE"] == 1

@@ -14,8 +14,7 @@ from smbox.memory.layout import RegionKind
 from smbox.memory.mapped import SLICE_NBYTES
 from smbox.memory.segment import listing
 from smbox.wire.messages import Attach, Create, Empty, Free, Publish
-from smbox.wire.ops import Op
-from smbox.wire.status import Status
+from smbox.wire.ops import Op, Status
 
 FLOAT32 = dtypes.by_name("float32")
 TOKEN = bytes(range(16))
@@ -82,7 +81,7 @@ def test_others_are_served_while_a_large_region_is_made(bench):
     slow, other = bench.peer(), bench.peer()
     slow.begin(Op.CREATE, body=large())
     assert bench.waiting(slow)
-    assert bench.node.patience_s == 0.0
+    assert bench.node.poll_s == 0.0
     small = other.create("small", (4,)).body
     assert other.get(small.address, 16).tolist() == [0, 0, 0, 0]
     assert slow.reply().body.created
@@ -149,7 +148,7 @@ def test_what_another_channel_goes_on_with_is_that_channels(bench):
     assert first.hello().error is None
     second.begin(Op.CREATE, body=create)
     second.ask(Op.BYE, body=Empty())
-    assert bench.node.is_at_rest
+    assert bench.node.is_idle
     assert building(bench) == []
     assert first.create("w").body.created
 
@@ -158,7 +157,7 @@ def test_a_region_that_nobody_asks_for_again_is_made_all_the_same(bench):
     peer = bench.peer()
     peer.begin(Op.CREATE, body=large())
     assert peer.hello().error is None
-    while bench.node.patience_s == 0.0:
+    while bench.node.poll_s == 0.0:
         bench.node.tick(now_s=0.0)
     assert len(bench.memory.regions) == 1
     peer.begin(Op.CREATE, body=large("other"))
@@ -172,14 +171,14 @@ def test_a_region_without_a_name_that_nobody_asks_for_again_is_given_up(bench):
     peer = bench.peer()
     peer.begin(Op.CREATE, body=large(publish=False))
     assert peer.hello().error is None
-    while bench.node.patience_s == 0.0:
+    while bench.node.poll_s == 0.0:
         bench.tick()
     assert bench.memory.regions == {}
     peer.begin(Op.CREATE, body=large(publish=False))
     assert peer.hello().error is None
     bench.tick(after_s=UNCLAIMED_S)
     assert building(bench) == []
-    assert bench.node.patience_s > 0
+    assert bench.node.poll_s > 0
 
 
 def test_scratch_goes_when_its_channel_resumes_and_what_is_to_be_published_stays(bench):

@@ -6,8 +6,8 @@ import secrets
 import numpy as np
 import pytest
 
-from memnode.flow import ALONE_MIB, FIRST_MIB, LEAST_MIB, RECENT_MAX, UNSENT_NBYTES_MAX
-from memnode.node import HOUSEKEEPING_S, NOTICE_AFTER_S, NOTICE_S, QUEUE_MAX
+from memnode.context import ALONE_MIB, FIRST_MIB, LEAST_MIB, RECENT_MAX, UNSENT_NBYTES_MAX
+from memnode.node import HOUSEKEEPING_S, PARKED_AFTER_S, PARKED_INTERVAL_S, QUEUE_MAX
 from smbox.memory.journal import Writer
 from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import STRIPE_NBYTES, Ring, Stripe
@@ -15,8 +15,7 @@ from smbox.memory.locks import LockFile
 from smbox.memory.mapped import SLICE_NBYTES, MappedRegion
 from smbox.wire.header import pack_scale
 from smbox.wire.messages import Create, Empty, Free
-from smbox.wire.ops import Op
-from smbox.wire.status import Status
+from smbox.wire.ops import Op, Status
 
 
 def floats(*values):
@@ -91,14 +90,14 @@ def test_who_waits_is_told_who_holds_the_stripe(bench, peer, address):
     row[Stripe.WRITER] = writer.slot_id
     row[Stripe.SEQUENCE] += Stripe.OPEN
     request = begin_put(peer, address, floats(5), 1)
-    bench.tick(after_s=NOTICE_AFTER_S / 2)
+    bench.tick(after_s=PARKED_AFTER_S / 2)
     assert bench.waiting(peer)
-    bench.tick(after_s=NOTICE_AFTER_S)
+    bench.tick(after_s=PARKED_AFTER_S)
     notice = peer.reply()
     assert (notice.status, notice.request, notice.number) == (Status.PARKED, request.request, 1)
     assert notice.error.facts == {"region": "w", "stripe": 0, "holder_pid": os.getpid()}
     assert bench.waiting(peer)
-    bench.tick(after_s=NOTICE_S)
+    bench.tick(after_s=PARKED_INTERVAL_S)
     assert peer.reply().status is Status.PARKED
     row[Stripe.SEQUENCE] -= Stripe.OPEN
     writer.locks.unlock(region.lock_byte(0))
@@ -115,7 +114,7 @@ def test_who_is_told_of_a_later_request_is_told_of_no_earlier_one(bench, peer, a
     create = Create(name="large", shape=(SLICE_NBYTES,), **fields)
     peer.begin(Op.CREATE, number=1, body=create)
     held.close()
-    bench.tick(after_s=2 * NOTICE_AFTER_S)
+    bench.tick(after_s=2 * PARKED_AFTER_S)
     replies = [peer.reply() for _ in range(4)]
     found = [(reply.op, reply.status) for reply in replies]
     done = [(op, Status.OK) for op in (Op.PUT, Op.FREE, Op.CREATE)]
@@ -153,13 +152,13 @@ def test_a_channel_cannot_queue_without_end(bench, peer, address, held):
 
 
 def test_a_node_is_at_rest_unless_something_is_parked(bench, peer, address, held):
-    assert bench.node.is_at_rest
+    assert bench.node.is_idle
     begin_put(peer, address, floats(1), 1)
-    assert not bench.node.is_at_rest
-    assert bench.node.patience_s == pytest.approx(0.001)
+    assert not bench.node.is_idle
+    assert bench.node.poll_s == pytest.approx(0.001)
     held.close()
     assert peer.reply().status is Status.OK
-    assert bench.node.is_at_rest
+    assert bench.node.is_idle
 
 
 def test_parked_channels_are_tried_in_turn(bench, address, held):
@@ -218,7 +217,7 @@ def test_a_channel_whose_answers_are_not_sent_waits_without_being_tried(bench, p
     assert len(unsent) == UNSENT_NBYTES_MAX // nbytes
     peer.begin(Op.PING, body=Empty())  # in its turn, behind those
     assert len(unsent) == UNSENT_NBYTES_MAX // nbytes
-    assert bench.node.patience_s == HOUSEKEEPING_S
+    assert bench.node.poll_s == HOUSEKEEPING_S
     del unsent[0]
     bench.tick()
     assert len(unsent) == UNSENT_NBYTES_MAX // nbytes

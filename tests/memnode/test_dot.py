@@ -10,8 +10,7 @@ from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.locks import LockFile
 from smbox.wire import operands
 from smbox.wire.header import REQUEST_NBYTES_MAX, pack_scale
-from smbox.wire.ops import Op
-from smbox.wire.status import Status
+from smbox.wire.ops import Op, Status
 
 STRIPE = STRIPE_NBYTES // 4
 

@@ -1,11 +1,11 @@
-"""memnode/flow.py: what a channel may have in flight, both ways."""
+"""memnode/context.py: what a channel may have in flight, both ways."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from memnode.flow import (
+from memnode.context import (
     ALONE_MIB,
     FIRST_MIB,
     LEAST_MIB,
@@ -77,38 +77,38 @@ def answer(nbytes=UNSENT_NBYTES_MAX):
 def test_it_is_full_as_long_as_somebody_sends(unsent, woken):
     sending = answer()
     unsent.add(sending)
-    assert not unsent.ask_for_room()
+    assert not unsent.has_room()
     frame = sending.data
     del sending
-    assert not unsent.ask_for_room()
+    assert not unsent.has_room()
     assert not woken
     del frame
     assert woken == [True]
-    assert unsent.ask_for_room()
+    assert unsent.has_room()
 
 
 def test_nobody_is_woken_who_does_not_wait(unsent, woken):
     sending = answer()
     unsent.add(sending)
     del sending
-    assert unsent.ask_for_room()
+    assert unsent.has_room()
     assert not woken
 
 
 def test_answers_add_up(unsent):
     sending = [answer(UNSENT_NBYTES_MAX // 2), answer(UNSENT_NBYTES_MAX // 2 + 1)]
     unsent.add(sending[0])
-    assert unsent.ask_for_room()
+    assert unsent.has_room()
     unsent.add(sending[1])
-    assert not unsent.ask_for_room()
+    assert not unsent.has_room()
     del sending[0]
-    assert unsent.ask_for_room()
+    assert unsent.has_room()
 
 
 def test_after_the_end_nobody_is_woken(unsent, woken):
     sending = answer()
     unsent.add(sending)
-    assert not unsent.ask_for_room()
+    assert not unsent.has_room()
     unsent.close()
     del sending
     assert not woken

@@ -7,8 +7,7 @@ import numpy as np
 from smbox.memory.kernels import KernelCode
 from smbox.memory.locks import LockFile
 from smbox.wire.messages import Empty
-from smbox.wire.ops import Op
-from smbox.wire.status import Status
+from smbox.wire.ops import Op, Status
 
 
 def put(peer, address, value, number, **fields):
@@ -56,7 +55,7 @@ def test_what_is_parked_goes_before_a_later_hello_is_answered(bench, peer, addre
     locks.close()
     assert bench.waiting(peer)
     assert bench.memory.regions[address].version() == 0
-    assert bench.node.is_at_rest
+    assert bench.node.is_idle
 
 
 def test_a_client_without_generations_is_of_generation_0(bench):

@@ -8,8 +8,7 @@ import pytest
 from smbox.memory.layout import STRIPE_NBYTES, Consistency, Stripe
 from smbox.wire.header import LONG_NBYTES_MAX
 from smbox.wire.messages import Free
-from smbox.wire.ops import Op
-from smbox.wire.status import Status
+from smbox.wire.ops import Op, Status
 
 NBYTES = 2 * LONG_NBYTES_MAX + STRIPE_NBYTES
 

@@ -15,9 +15,8 @@ from smbox.memory.layout import FORMAT, STRIPE_NBYTES, slot_name
 from smbox.memory.segment import listing
 from smbox.wire.codec import Header, Request, encode_request
 from smbox.wire.messages import Empty, Hello
-from smbox.wire.ops import Op
+from smbox.wire.ops import Op, Status
 from smbox.wire.proving import Challenge, client_proof, node_proof
-from smbox.wire.status import Status
 
 
 def test_the_welcome_says_who_the_node_is_and_its_limits(bench):
@@ -34,7 +33,7 @@ def test_a_private_address_wants_a_proof(bench, proof):
     peer = bench.peer(hello=False)
     reply = peer.hello(proof=proof)
     assert reply.status is Status.ACCESS_DENIED
-    assert Challenge.of_facts(reply.error.facts) == peer.challenge
+    assert Challenge.from_facts(reply.error.facts) == peer.challenge
     assert bench.memory.cookie.hex() not in str(reply.error.facts)
     assert peer.ask(Op.PING, body=Empty()).status is Status.NO_SESSION
 
@@ -186,7 +185,7 @@ def test_the_slot_of_a_dead_local_client_is_removed(bench):
 
 def test_an_idle_node_lets_the_server_sleep(bench):
     bench.peer()
-    assert bench.node.patience_s == 1.0
+    assert bench.node.poll_s == 1.0
 
 
 def test_the_page_names_every_figure(bench):

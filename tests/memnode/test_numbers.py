@@ -8,8 +8,7 @@ import pytest
 from smbox.memory.kernels import KernelCode, OptimizerCode
 from smbox.wire import operands
 from smbox.wire.header import pack_scale
-from smbox.wire.ops import CHANGES, Op
-from smbox.wire.status import Status
+from smbox.wire.ops import CHANGES, Op, Status
 
 ONES = np.ones(4, np.float32)
 

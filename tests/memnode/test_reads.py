@@ -6,8 +6,7 @@ import pytest
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.locks import LockFile
 from smbox.wire import operands
-from smbox.wire.ops import Op
-from smbox.wire.status import Status
+from smbox.wire.ops import Op, Status
 
 STRIPE = STRIPE_NBYTES // 4
 

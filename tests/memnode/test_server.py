@@ -14,7 +14,7 @@ import pytest
 import zmq
 
 from memnode.config import Bind, NodeConfig
-from memnode.flow import UNSENT_NBYTES_MAX
+from memnode.context import UNSENT_NBYTES_MAX
 from memnode.server import NodeServer
 from smbox import dtypes
 from smbox.config import WINDOW_MAX
@@ -29,10 +29,9 @@ from smbox.memory.superblock import NodeOwnedError, remove_all
 from smbox.testing.regions import build
 from smbox.wire.codec import Request, encode_request
 from smbox.wire.header import pack_scale
-from smbox.wire.messages import Empty, Free, Stats
+from smbox.wire.messages import Empty, Free
 from smbox.wire.operands import Item
-from smbox.wire.ops import Op
-from smbox.wire.status import Status
+from smbox.wire.ops import Op, Status
 
 WAIT_S = 60.0
 FREE_PORT = "tcp://127.0.0.1:0"
@@ -66,7 +65,7 @@ def test_a_client_does_all_there_is(start, connect):
         waiting.request,
         Status.OK,
     )
-    assert peer.ask(Op.STATS, body=Stats()).body.facts["requests.BATCH"] == 1
+    assert peer.ask(Op.STATS, body=Empty()).body.facts["requests.BATCH"] == 1
     assert peer.ask(Op.FREE, body=Free(address=address)).status is Status.OK
     assert peer.ask(Op.GET, address=address, nbytes=4).status is Status.REGION_FREED
 
@@ -170,7 +169,7 @@ def test_garbage_ends_nothing(start, connect):
     host, port = node.address.removeprefix("tcp://").split(":")
     with socket.create_connection((host, int(port))) as raw:
         raw.sendall(b"GET / HTTP/1.1\r\n\r\n" + secrets.token_bytes(4096))
-    good = encode_request(Request(Op.STATS, 7, body=Stats()))
+    good = encode_request(Request(Op.STATS, 7, body=Empty()))
     for frames in (
         [b""],
         [b"x"] * 10,
@@ -199,11 +198,11 @@ def test_a_client_that_does_not_read_costs_a_bounded_memory(start, connect):
     for _ in range(300):
         peer.begin(Op.GET, address=address, nbytes=1 << 20)
     deadline = time.monotonic() + WAIT_S
-    while other.ask(Op.STATS, body=Stats()).body.facts["requests.GET"] < 301:
+    while other.ask(Op.STATS, body=Empty()).body.facts["requests.GET"] < 301:
         assert time.monotonic() < deadline
     growth = psutil.Process(node.process.pid).memory_info().rss - before
     assert growth < UNSENT_NBYTES_MAX + (8 << 20)
-    assert other.ask(Op.STATS, body=Stats()).body.facts["parked_now"] == 1
+    assert other.ask(Op.STATS, body=Empty()).body.facts["parked_now"] == 1
 
 
 def test_a_client_that_reads_late_gets_all_of_its_window(start, connect):
@@ -273,7 +272,7 @@ def test_what_goes_wrong_between_messages_is_logged_and_survived(server, monkeyp
     with monkeypatch.context() as patch:
         patch.setattr(server._node, "tick", lambda **_: 1 / 0)
         server._tick(server._node)
-    assert "could not be gone on with" in caplog.text
+    assert "cannot run parked requests" in caplog.text
     caplog.clear()
 
 

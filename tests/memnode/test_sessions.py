@@ -3,8 +3,7 @@ from __future__ import annotations
 from memnode.node import Node
 from memnode.sessions import EXPIRY_S
 from smbox.wire.messages import Empty
-from smbox.wire.ops import Op
-from smbox.wire.status import Status
+from smbox.wire.ops import Op, Status
 
 
 def is_known(peer) -> bool:

@@ -10,8 +10,7 @@ from smbox.memory.layout import STRIPE_NBYTES, Consistency
 from smbox.memory.locks import LockFile
 from smbox.wire import operands
 from smbox.wire.messages import Empty, Free
-from smbox.wire.ops import Op
-from smbox.wire.status import Status
+from smbox.wire.ops import Op, Status
 
 STRIPE = STRIPE_NBYTES // 4
 COUNT = 4 * STRIPE
@@ -133,7 +132,7 @@ def test_a_long_snapshot_is_copied_in_slices_and_others_are_served(bench, peer):
     copy = peer.create("copy", (count,), publish=False).body.address
     fields = {"address": long, "nbytes": 4 * count, "payload": operands.pack_address(copy)}
     peer.begin(Op.SNAPSHOT, **fields)
-    assert bench.node.patience_s == 0.0
+    assert bench.node.poll_s == 0.0
     other = bench.peer()
     assert other.get(long + 4 * count - 4, 4).tolist() == [3]
     ones = np.ones(1, np.float32)

@@ -8,8 +8,7 @@ from smbox.memory.layout import Stripe
 from smbox.memory.mapped import MappedRegion
 from smbox.wire.codec import encode_request
 from smbox.wire.messages import Free
-from smbox.wire.ops import Op
-from smbox.wire.status import Status
+from smbox.wire.ops import Op, Status
 
 
 def begin_wait(peer, address, version, timeout_ms=5000):
@@ -29,7 +28,7 @@ def test_a_reached_version_is_answered_at_once(peer, address):
 def test_a_wait_ends_when_somebody_writes(bench, peer, address):
     request = begin_wait(peer, address, 1)
     assert bench.waiting(peer)
-    assert bench.node.patience_s == pytest.approx(0.001)
+    assert bench.node.poll_s == pytest.approx(0.001)
     bench.peer().put(address, np.ones(1, np.float32))
     reply = peer.reply()
     assert (reply.op, reply.request, reply.version) == (Op.WAIT, request.request, 1)
@@ -51,7 +50,7 @@ def test_a_wait_has_its_timeout(bench, peer, address):
     assert reply.status is Status.TIMEOUT
     assert reply.error.facts == {"timeout_s": 0.5, "version": 0}
     assert waits_now(bench) == 0
-    assert bench.node.is_at_rest
+    assert bench.node.is_idle
 
 
 def test_a_reached_version_wins_over_a_passed_deadline(bench, peer, address):

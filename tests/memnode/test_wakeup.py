@@ -1,4 +1,4 @@
-"""memnode/wakeup.py: a poll that a signal or another thread ends."""
+"""memnode/server.py, Wakeup: a poll that a signal or another thread ends."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ import pytest
 
 from memnode.config import Bind, NodeConfig
 from memnode.node import Node
-from memnode.server import NodeServer
-from memnode.wakeup import Wakeup
+from memnode.server import NodeServer, Wakeup
 from smbox.errors import ConfigError
 from smbox.memory.segment import listing
 
@@ -33,28 +32,28 @@ def hear(wakeup, timeout_s=0.0):
     """Take in what made it readable; tells whether something did."""
     found = readable(wakeup, timeout_s)
     for fd in found:
-        wakeup.hear(fd)
+        wakeup.handle(fd)
     return bool(found)
 
 
 def test_it_ends_a_poll_until_it_is_heard():
     wakeup = Wakeup()
     assert not readable(wakeup)
-    ringing = threading.Thread(target=wakeup.ring)
+    ringing = threading.Thread(target=wakeup.wake)
     ringing.start()
     assert readable(wakeup, 30)
     ringing.join()
-    wakeup.ring()
+    wakeup.wake()
     assert hear(wakeup)
     assert not readable(wakeup)
-    wakeup.hear(wakeup.fds[0])
-    assert not wakeup.is_over
+    wakeup.handle(wakeup.fds[0])
+    assert not wakeup.is_stopping
 
 
 def test_it_is_never_too_full_to_ring():
     wakeup = Wakeup()
     for _ in range(1 << 17):
-        wakeup.ring()
+        wakeup.wake()
     assert readable(wakeup)
 
 
@@ -64,8 +63,8 @@ def test_the_end_of_a_parent_ends_it(caplog):
         assert not hear(wakeup)
         parent.stdin.close()
         assert hear(wakeup, 30)
-        assert wakeup.is_over
-    assert f"process {parent.pid}, which this node serves, ended" in caplog.text
+        assert wakeup.is_stopping
+    assert f"parent process {parent.pid} has ended" in caplog.text
 
 
 def test_a_parent_that_has_ended_already_is_refused():
@@ -94,10 +93,10 @@ def test_its_files_end_with_it():
 def test_a_signal_ends_it_and_wakes_a_poll(number):
     wakeup = Wakeup()
     with wakeup.catching_signals():
-        assert not wakeup.is_over
+        assert not wakeup.is_stopping
         os.kill(os.getpid(), number)
         assert readable(wakeup, 30)
-        assert wakeup.is_over
+        assert wakeup.is_stopping
 
 
 def test_the_former_handlers_come_back():
@@ -109,7 +108,7 @@ def test_the_former_handlers_come_back():
 
 @pytest.mark.parametrize("addresses", [1, 2])
 def test_a_signal_ends_the_longest_wait(addresses, monkeypatch):
-    monkeypatch.setattr(Node, "patience_s", 60.0)
+    monkeypatch.setattr(Node, "poll_s", 60.0)
     binds = (BIND,) * addresses
     made = NodeServer(NodeConfig(binds, name=f"t{secrets.token_hex(4)}", memory_nbytes=1 << 24))
     begun_s = time.monotonic()
@@ -131,14 +130,14 @@ def server():
 
 
 def test_it_wakes_when_what_is_parked_can_go_on(server, monkeypatch):
-    monkeypatch.setattr(Node, "is_at_rest", False)
-    monkeypatch.setattr(Node, "patience_s", 4 * WAIT_S)
+    monkeypatch.setattr(Node, "is_idle", False)
+    monkeypatch.setattr(Node, "poll_s", 4 * WAIT_S)
     ticks, found = threading.Semaphore(0), []
     monkeypatch.setattr(server, "_tick", lambda _: ticks.release())
 
     def ring():
         found.append(ticks.acquire(timeout=WAIT_S))
-        server._wakeup.ring()
+        server._wakeup.wake()
         found.append(ticks.acquire(timeout=WAIT_S))
         os.kill(os.getpid(), signal.SIGTERM)
 

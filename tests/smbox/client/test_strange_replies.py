@@ -12,8 +12,7 @@ from smbox.testing.script_node import ScriptNode
 from smbox.testing.welcome import welcome
 from smbox.wire.codec import Reply, decode_request, encode_reply, refuse
 from smbox.wire.messages import Empty
-from smbox.wire.ops import Op
-from smbox.wire.status import Status
+from smbox.wire.ops import Op, Status
 
 ONE = np.ones(1, np.float32)
 

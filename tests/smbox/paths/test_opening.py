@@ -43,7 +43,7 @@ def test_nobody_answers():
 
 
 def test_a_host_that_nobody_knows_is_called_that(monkeypatch):
-    monkeypatch.setattr(zeromq, "LOOK_UP_S", 20.0)  # a slow name server is no failure here
+    monkeypatch.setattr(zeromq, "RESOLVE_S", 20.0)  # a slow name server is no failure here
     config = ClientConfig("tcp://no-such-host.invalid:9", timeout_s=0.05)
     with pytest.raises(ConnectError, match="name cannot be resolved"):
         open_remote(config)

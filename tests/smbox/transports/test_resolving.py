@@ -6,25 +6,25 @@ import threading
 import pytest
 
 from smbox.transports import zeromq
-from smbox.transports.zeromq import why_unresolved
+from smbox.transports.zeromq import resolution_error
 
 
 @pytest.mark.parametrize(
     "address", ["tcp://127.0.0.1:1", "tcp://[::1]:1", "tcp://localhost:1", "ipc:///nowhere"]
 )
 def test_what_has_an_address_has_no_reason(address: str):
-    assert why_unresolved(address) is None
+    assert resolution_error(address) is None
 
 
 @pytest.mark.parametrize("host", ["no-such-host.invalid", "a..b", "x" * 70])
 def test_a_name_that_nobody_knows_has_one(host: str, monkeypatch):
-    monkeypatch.setattr(zeromq, "LOOK_UP_S", 20.0)  # a slow name server is no failure here
-    assert why_unresolved(f"tcp://{host}:5555")
+    monkeypatch.setattr(zeromq, "RESOLVE_S", 20.0)  # a slow name server is no failure here
+    assert resolution_error(f"tcp://{host}:5555")
 
 
 def test_a_name_server_that_does_not_answer_keeps_nobody_waiting(monkeypatch):
     answers = threading.Event()
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_: answers.wait())
-    monkeypatch.setattr(zeromq, "LOOK_UP_S", 0.01)
-    assert why_unresolved("tcp://node:5555") is None
+    monkeypatch.setattr(zeromq, "RESOLVE_S", 0.01)
+    assert resolution_error("tcp://node:5555") is None
     answers.set()

@@ -173,7 +173,7 @@ def test_another_thread_may_take_over(transport, router):
 TWO_AT_ONCE = """
 import threading, zmq
 from zmq.utils.garbage import gc
-from smbox.transports.zeromq import own_context
+from smbox.transports.zeromq import process_context
 gc.store(None)  # it makes a context of its own
 meet, Context = threading.Barrier(2, timeout=30.0), zmq.Context
 def meeting():
@@ -181,7 +181,7 @@ def meeting():
     return Context()
 zmq.Context = meeting
 found = []
-threads = [threading.Thread(target=lambda: found.append(own_context())) for _ in range(2)]
+threads = [threading.Thread(target=lambda: found.append(process_context())) for _ in range(2)]
 for thread in threads:
     thread.start()
 for thread in threads:

@@ -17,8 +17,7 @@ from smbox.wire.codec import (
     encode_request,
 )
 from smbox.wire.operands import Item, pack_items
-from smbox.wire.ops import ANSWERS, CONTROL, OPERANDS, SOURCES, WHOLE_KERNELS, Op
-from smbox.wire.status import Status
+from smbox.wire.ops import ANSWERS, CONTROL, OPERANDS, SOURCES, WHOLE_KERNELS, Op, Status
 
 ID = bytes(range(16))
 REGION = messages.RegionBody(
@@ -33,7 +32,7 @@ BODIES = {
     Op.ATTACH: messages.Attach(name="w", kind=2),
     Op.FREE: messages.Free(address=1 << 60),
     Op.LIST: messages.ListRegions(after=3),
-    Op.STATS: messages.Stats(),
+    Op.STATS: messages.Empty(),
 }
 ANSWER_BODIES = {
     Op.HELLO: messages.Welcome(
@@ -209,11 +208,11 @@ def test_a_body_nested_without_end_is_refused(nested):
 
 
 def test_a_wrong_body_is_our_bug():
-    for wrong in (Request(Op.PING), Request(Op.PING, body=messages.Stats())):
+    for wrong in (Request(Op.PING), Request(Op.PING, body=messages.ListRegions())):
         with pytest.raises(LocalProtocolError):
             encode_request(wrong)
     with pytest.raises(LocalProtocolError):
-        encode_reply(Reply(Op.PING, body=messages.Stats()))
+        encode_reply(Reply(Op.PING, body=messages.ListRegions()))
     with pytest.raises(LocalProtocolError):
         encode_reply(Reply(Op.STATS, body=messages.StatsReply(facts={"what": object()})))
 

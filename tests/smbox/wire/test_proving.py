@@ -19,9 +19,11 @@ HELLO = Hello(client_id=bytes(16), channel=1, nonce=b"c" * 16)
 
 
 def test_a_challenge_travels_as_facts():
-    assert Challenge.of_facts(CHALLENGE.facts()) == CHALLENGE
+    assert Challenge.from_facts(CHALLENGE.facts()) == CHALLENGE
     for broken in ({}, {"nonce": "no hex"}, {"nonce": "00"}, {"node_uuid": 5}):
-        assert Challenge.of_facts(CHALLENGE.facts() | broken) == (None if broken else CHALLENGE)
+        assert Challenge.from_facts(CHALLENGE.facts() | broken) == (
+            None if broken else CHALLENGE
+        )
 
 
 def test_a_proof_depends_on_all_that_it_is_about():

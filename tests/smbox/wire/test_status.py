@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from smbox import errors
-from smbox.wire.status import ERRORS, STATUS_OF, Status, error_of, status_of
+from smbox.wire.ops import ERRORS, STATUS_OF, Status, error_of, status_of
 
 SESSION_ONLY = {Status.OK, Status.NO_SESSION, Status.GAP, Status.PARKED}
 
