@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 from memnode.config import Bind, NodeConfig
 from memnode.group import NodeGroup, StartError, members
@@ -86,19 +86,9 @@ def parser() -> argparse.ArgumentParser:
         help="folder that `smbox keygen` made: tcp is encrypted, and clients need a key",
     )
     add("--parent-pid", type=int, metavar="PID", help="stop when this process ends")
-    add("--version", action=_ShowVersion, nargs=0, help="show the release and exit")
+    add("--version", action="store_true", help="show the release and exit")
     add("--log-level", choices=LOG_LEVELS, default="warning", help="of the log on stderr")
     return command
-
-
-class _ShowVersion(argparse.Action):
-    """Print the release and exit."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        from importlib import metadata  # noqa: PLC0415 - slow to import, and not needed by a node
-
-        print(f"memnode {metadata.version('smbox')}")
-        parser.exit()
 
 
 def config_of(options: argparse.Namespace) -> NodeConfig:
@@ -148,6 +138,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit status (see the constants ``EXIT_*``).
     """
     options = parser().parse_args(arguments)
+    if options.version:
+        from importlib import metadata  # noqa: PLC0415 - slow to import, and not needed by a node
+
+        print(f"memnode {metadata.version('smbox')}")
+        return EXIT_CLEAN
     logging.basicConfig(
         level=options.log_level.upper(),
         stream=sys.stderr,
@@ -160,7 +155,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SmboxError as error:
         print(f"memnode: {error}", file=sys.stderr)
         if isinstance(error, StartError):
-            return error.status
+            return cast("int", error.facts["exit_status"])
         return next(status for kind, status in EXITS if isinstance(error, kind))
     except Exception:  # noqa: BLE001 -- any other error gives the exit status 1
         _LOG.exception("the node failed; its memory stays in place")

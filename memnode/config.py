@@ -12,10 +12,9 @@ from smbox.address import NODE_MAX
 from smbox.config import TCP_FORM, check_memory, is_host
 from smbox.errors import ConfigError
 
-NODE_NAME_LENGTH_MAX: Final = 64
 IPC_PATH_LENGTH_MAX: Final = 107  # sun_path of a unix socket, less its final zero
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +97,11 @@ class NodeConfig:
     def __post_init__(self) -> None:
         if not self.binds:
             raise ConfigError("a node needs an address to listen on")
-        if self.name is not None:
-            _check_name(self.name)
+        if self.name is not None and _NAME.fullmatch(self.name) is None:
+            raise ConfigError(
+                "a node's name is 1 to 64 of A-Z a-z 0-9 _ - and begins with a letter or digit",
+                name=self.name,
+            )
         if self.memory_nbytes is not None:
             check_memory(self.memory_nbytes)
         if self.parent_pid is not None and self.parent_pid <= 0:
@@ -126,12 +128,3 @@ class NodeConfig:
         if first.scheme == "tcp":
             return str(first.port) if first.port else None
         return re.sub(r"[^A-Za-z0-9_-]", "-", first.host.rsplit("/", 1)[-1]).strip("-") or "ipc"
-
-
-def _check_name(name: str) -> None:
-    """Check that ``name`` can be a prefix of segment names."""
-    if len(name) > NODE_NAME_LENGTH_MAX or _NAME.fullmatch(name) is None:
-        raise ConfigError(
-            "a node's name is 1 to 64 of A-Z a-z 0-9 _ - and begins with a letter or digit",
-            name=name,
-        )

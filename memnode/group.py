@@ -36,11 +36,8 @@ _LOG = logging.getLogger(__name__)
 class StartError(SmboxError):
     """A node of the group did not start; no node runs, and existing memory is unchanged.
 
-    Attributes:
-        status: exit status of that node.
+    Its fact ``exit_status`` is the exit status of that node.
     """
-
-    status = 1
 
 
 def members(config: NodeConfig, count: int) -> list[NodeConfig]:
@@ -155,12 +152,10 @@ class NodeGroup:
             with child.stdout as output:
                 line = output.readline()
             if not line:
-                error = StartError(
+                raise StartError(
                     "a memory node of the group does not start; see its messages above",
                     exit_status=child.wait(),
                 )
-                error.status = child.returncode
-                raise error
             self.addresses.append(json.loads(line)["address"])
 
     def _stop(self) -> int | None:

@@ -15,17 +15,8 @@ from memnode.context import Channel, Connection, Context, Handler, Park
 from memnode.registry import describe
 from smbox.errors import LimitError, RegionNotFoundError, RequestTimeoutError, SmboxError
 from smbox.memory.mapped import MappedRegion
+from smbox.wire import messages
 from smbox.wire.codec import Reply, Request, refuse, reply_to
-from smbox.wire.messages import (
-    Attach,
-    Create,
-    Empty,
-    Free,
-    ListRegions,
-    Publish,
-    Regions,
-    StatsReply,
-)
 from smbox.wire.ops import CHANGES, Op
 
 WAITS_MAX: Final = 64
@@ -34,7 +25,7 @@ WAITS_MAX: Final = 64
 
 def ping(_context: Context, _channel: Channel, request: Request) -> Reply:
     """Reply, which shows that the node is alive."""
-    return reply_to(request, body=Empty())
+    return reply_to(request, body=messages.Empty())
 
 
 def create(context: Context, channel: Channel, request: Request) -> Reply | Park:
@@ -43,7 +34,7 @@ def create(context: Context, channel: Channel, request: Request) -> Reply | Park
     While another CREATE creates a region of the same name, this one is parked. Then that region
     is an existing one for it.
     """
-    body = cast("Create", request.body)
+    body = cast("messages.Create", request.body)
     build = context.builds.resume(body, channel.key)
     region: MappedRegion | None = None
     if build is None:
@@ -63,7 +54,7 @@ def create(context: Context, channel: Channel, request: Request) -> Reply | Park
 
 def publish(context: Context, _channel: Channel, request: Request) -> Reply:
     """Make a region live under its name."""
-    body = cast("Publish", request.body)
+    body = cast("messages.Publish", request.body)
     region = context.registry.publish(body.address, exist_ok=body.exist_ok)
     created = region.address == body.address
     return reply_to(request, body=describe(region, created=created))
@@ -71,7 +62,7 @@ def publish(context: Context, _channel: Channel, request: Request) -> Reply:
 
 def attach(context: Context, _channel: Channel, request: Request) -> Reply:
     """Describe the region of a name, or the one that contains an address."""
-    body = cast("Attach", request.body)
+    body = cast("messages.Attach", request.body)
     if body.address is not None:
         return reply_to(request, body=describe(context.registry.locate(body.address)))
     region = context.registry.find(body.kind, body.name)
@@ -82,18 +73,18 @@ def attach(context: Context, _channel: Channel, request: Request) -> Reply:
 
 def free(context: Context, _channel: Channel, request: Request) -> Reply:
     """Free a region."""
-    context.registry.free(cast("Free", request.body).address)
-    return reply_to(request, body=Empty())
+    context.registry.free(cast("messages.Free", request.body).address)
+    return reply_to(request, body=messages.Empty())
 
 
 def list_regions(context: Context, channel: Channel, request: Request) -> Reply:
     """Describe a page of the live regions that the client may see."""
-    body = cast("ListRegions", request.body)
+    body = cast("messages.ListRegions", request.body)
     live = context.registry.live_after(body.after)
     visible = (each for each in live if context.access.can_see(channel.user, each.spec.name))
     found = list(islice(visible, body.limit + 1))
     page = tuple(describe(region) for region in found[: body.limit])
-    return reply_to(request, body=Regions(regions=page, more=len(found) > body.limit))
+    return reply_to(request, body=messages.Regions(regions=page, more=len(found) > body.limit))
 
 
 def wait(context: Context, channel: Channel, request: Request) -> Reply | None:
@@ -160,7 +151,7 @@ def _wait_reply(
 
 def stats(context: Context, _channel: Channel, request: Request) -> Reply:
     """Return the node's figures."""
-    return reply_to(request, body=StatsReply(facts=dict(context.facts())))
+    return reply_to(request, body=messages.StatsReply(facts=dict(context.facts())))
 
 
 HANDLERS: Final[dict[Op, Handler]] = {

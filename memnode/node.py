@@ -18,7 +18,7 @@ from typing import Final, cast
 from memnode.access import Access
 from memnode.context import LONG_NBYTES, Channel, Connection, Context, Credit, Outcome, Park
 from memnode.handlers import HANDLERS, finish_waits
-from memnode.sessions import SESSIONS_MAX, Sessions
+from memnode.sessions import Sessions
 from smbox.config import WINDOW_MAX
 from smbox.errors import RemoteError, RemoteProtocolError, SmboxError
 from smbox.memory.commit import StripeBusy
@@ -64,7 +64,6 @@ class Node:
     Args:
         memory: owned by this process, recovered.
         now_s: monotonic seconds.
-        sessions_max: limit of the number of sessions.
         open_binds: indices of the listening sockets that require no cookie proof.
         access: permissions of the clients that have a key.
         is_connected: returns whether a peer is connected; called for silent peers.
@@ -76,14 +75,13 @@ class Node:
         memory: NodeMemory,
         *,
         now_s: float,
-        sessions_max: int = SESSIONS_MAX,
         open_binds: frozenset[int] = frozenset(),
         access: Access | None = None,
         is_connected: Callable[[Connection], bool] = lambda _: True,
         wake: Callable[[], object] = lambda: None,
     ) -> None:
         context = self._context = Context(memory, access or Access(None), now_s)
-        self._sessions = Sessions(context, sessions_max, open_binds, is_connected, wake)
+        self._sessions = Sessions(context, open_binds, is_connected, wake)
         self._credit = Credit()
         self._housekept_s = now_s
         self.metrics = context.metrics

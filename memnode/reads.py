@@ -50,15 +50,13 @@ def get(context: Context, channel: Channel, request: Request) -> Reply:
 def gather(context: Context, channel: Channel, request: Request) -> Reply:
     """Copy rows, numbered from the request's address."""
     region = context.registry.locate(request.address)
-    rows = operands.unpack_gather(request.payload, request.nbytes)
-    places = np.frombuffer(rows.places, np.int64)
+    row_nbytes, rows = operands.unpack_gather(request.payload, request.nbytes)
+    places = np.frombuffer(rows, np.int64)
     first = request.address - region.address
-    check_rows(region.spec, first, places, rows.row_nbytes)
+    check_rows(region.spec, first, places, row_nbytes)
     check_operand(request.operand, region.spec)
     out = np.empty(carried_nbytes(request.nbytes, request.operand), np.uint8)
-    context.reader.read_rows(
-        region, first, places, rows.row_nbytes, out, operand=request.operand
-    )
+    context.reader.read_rows(region, first, places, row_nbytes, out, operand=request.operand)
     return _copied(channel, request, out)
 
 

@@ -56,14 +56,12 @@ class Sessions:
 
     Attributes:
         context: of the node; channels of an earlier run may reconnect.
-        sessions_max: limit of the number of sessions.
         open_binds: indices of the listening sockets that require no cookie proof.
         is_connected: returns whether a peer is connected; called for silent peers.
         wake: called, from any thread, when a request parked as UNSENT can continue.
     """
 
     context: Context
-    sessions_max: int
     open_binds: frozenset[int]
     is_connected: Callable[[Connection], bool]
     wake: Callable[[], object]
@@ -166,12 +164,12 @@ class Sessions:
         Raises:
             LimitError: all sessions are taken; no earlier session was ended.
         """
-        connected, limit = self.context.connected, self.sessions_max
-        if len(connected) >= limit:
+        connected = self.context.connected
+        if len(connected) >= SESSIONS_MAX:
             self.close_disconnected(FULL_S)
         former = [c for c in connected.values() if c.connection == connection or c.key == key]
-        if len(connected) - len(former) >= limit:
-            raise LimitError("all sessions of the node are taken", limit=limit)
+        if len(connected) - len(former) >= SESSIONS_MAX:
+            raise LimitError("all sessions of the node are taken", limit=SESSIONS_MAX)
         for channel in former:
             self.close(channel)
 

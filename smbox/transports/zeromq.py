@@ -145,7 +145,16 @@ class ZmqTransport:
         self._lent: deque[zmq.MessageTracker] = deque()
         self._socket = process_context().socket(zmq.DEALER)
         try:
-            self._configure(queue_max)
+            for option, value in (
+                (zmq.LINGER, 0),
+                (zmq.SNDHWM, queue_max),
+                (zmq.RCVHWM, queue_max),
+                (zmq.IPV6, 1),
+                (zmq.RECONNECT_IVL, RECONNECT_FIRST_MS),
+                (zmq.RECONNECT_IVL_MAX, RECONNECT_LAST_MS),
+                (zmq.MAXMSGSIZE, FRAME_NBYTES_MAX),
+            ):
+                self._socket.setsockopt(option, value)
             if key is not None:
                 set_curve_keys(self._socket, key)
             self._socket.connect(address)
@@ -155,18 +164,6 @@ class ZmqTransport:
                 f"cannot connect: {zmq.strerror(error.errno or 0)}; is the address right?",
                 address=address,
             ) from error
-
-    def _configure(self, queue_max: int) -> None:
-        for option, value in (
-            (zmq.LINGER, 0),
-            (zmq.SNDHWM, queue_max),
-            (zmq.RCVHWM, queue_max),
-            (zmq.IPV6, 1),
-            (zmq.RECONNECT_IVL, RECONNECT_FIRST_MS),
-            (zmq.RECONNECT_IVL_MAX, RECONNECT_LAST_MS),
-            (zmq.MAXMSGSIZE, FRAME_NBYTES_MAX),
-        ):
-            self._socket.setsockopt(option, value)
 
     def send(self, frames: Sequence[Buffer], *, zero_copy: bool = False) -> bool:
         """Send one message; return False if the queue is full."""

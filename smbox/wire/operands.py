@@ -54,18 +54,6 @@ BATCH_NBYTES_MAX: Final = ITEMS_MAX * ITEM_NBYTES + REQUEST_NBYTES_MAX
 """Bytes of a batch's frame; all its answers have at most REQUEST_NBYTES_MAX."""
 
 
-class Gather(NamedTuple):
-    """The rows that a GATHER reads.
-
-    Attributes:
-        row_nbytes: of each row, at least 1.
-        places: ``i64[count]`` as bytes: row numbers, counted from the request's address.
-    """
-
-    row_nbytes: int
-    places: Buffer
-
-
 class Update(NamedTuple):
     """A step of a server-side optimizer on the request's range.
 
@@ -85,12 +73,16 @@ def pack_gather(row_nbytes: int, places: Buffer) -> bytes:
     return _GATHER.pack(row_nbytes) + places
 
 
-def unpack_gather(operand: Buffer, nbytes: int) -> Gather:
+def unpack_gather(operand: Buffer, nbytes: int) -> tuple[int, memoryview]:
     """Decode the operand of a GATHER.
 
     Args:
         operand: the second frame.
         nbytes: of the answer, from the header.
+
+    Returns:
+        Bytes of a row, at least 1, and ``i64[count]`` as bytes: row numbers, counted from the
+        request's address.
 
     Raises:
         RemoteProtocolError: the frame has a wrong length, or rows and answer differ in length.
@@ -102,7 +94,7 @@ def unpack_gather(operand: Buffer, nbytes: int) -> Gather:
     count = (len(view) - _GATHER.size) // PLACE_NBYTES
     if count * row_nbytes != nbytes or not 0 < nbytes <= REQUEST_NBYTES_MAX:
         raise RemoteProtocolError("rows and answer differ", rows=count, nbytes=nbytes)
-    return Gather(row_nbytes, view[_GATHER.size :])
+    return row_nbytes, view[_GATHER.size :]
 
 
 def pack_address(address: int) -> bytes:

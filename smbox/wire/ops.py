@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import IntEnum
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from smbox import errors
 from smbox.errors import RemoteProtocolError, SmboxError
@@ -57,26 +57,36 @@ class Status(IntEnum):
     """The result of a request; numbers are never reused.
 
     1-63 become an error of the caller. The session itself handles 64 and above.
+
+    Attributes:
+        error: error class that the status raises at the caller.
     """
 
     __hash__ = int.__hash__  # as in Op
+    error: type[SmboxError] | None
+
+    def __new__(cls, number: int, error: type[SmboxError] | None = None) -> Self:
+        """Create a member from a row of the table: number and error class."""
+        member = int.__new__(cls, number)
+        member._value_, member.error = number, error
+        return member
 
     OK = 0
-    ERROR = 1
-    REGION_NOT_FOUND = 2
-    REGION_EXISTS = 3
-    REGION_FREED = 4
-    ADDRESS_RANGE = 5
-    LAYOUT_MISMATCH = 6
-    OUT_OF_MEMORY = 7
-    LIMIT = 8
-    ACCESS_DENIED = 9
-    SESSION_EXPIRED = 10
-    STOPPING = 11
-    TIMEOUT = 12
-    BAD_MESSAGE = 13
-    VERSION = 14
-    OTHER_MEMORY = 15
+    ERROR = 1, errors.RemoteError
+    REGION_NOT_FOUND = 2, errors.RegionNotFoundError
+    REGION_EXISTS = 3, errors.RegionExistsError
+    REGION_FREED = 4, errors.RegionFreedError
+    ADDRESS_RANGE = 5, errors.AddressRangeError
+    LAYOUT_MISMATCH = 6, errors.LayoutMismatchError
+    OUT_OF_MEMORY = 7, errors.OutOfMemoryError
+    LIMIT = 8, errors.LimitError
+    ACCESS_DENIED = 9, errors.AccessDeniedError
+    SESSION_EXPIRED = 10, errors.SessionExpiredError
+    STOPPING = 11, errors.NodeStoppingError
+    TIMEOUT = 12, errors.RequestTimeoutError
+    BAD_MESSAGE = 13, errors.RemoteProtocolError
+    VERSION = 14, errors.VersionMismatchError
+    OTHER_MEMORY = 15, errors.PeerLostError
     NO_SESSION = 64
     GAP = 65
     PARKED = 66
@@ -210,23 +220,7 @@ def check_answer(op: Op, nbytes: int, operand: int, body: Buffer | None) -> Buff
     return found
 
 
-ERRORS: Final[dict[Status, type[SmboxError]]] = {
-    Status.ERROR: errors.RemoteError,
-    Status.REGION_NOT_FOUND: errors.RegionNotFoundError,
-    Status.REGION_EXISTS: errors.RegionExistsError,
-    Status.REGION_FREED: errors.RegionFreedError,
-    Status.ADDRESS_RANGE: errors.AddressRangeError,
-    Status.LAYOUT_MISMATCH: errors.LayoutMismatchError,
-    Status.OUT_OF_MEMORY: errors.OutOfMemoryError,
-    Status.LIMIT: errors.LimitError,
-    Status.ACCESS_DENIED: errors.AccessDeniedError,
-    Status.SESSION_EXPIRED: errors.SessionExpiredError,
-    Status.STOPPING: errors.NodeStoppingError,
-    Status.TIMEOUT: errors.RequestTimeoutError,
-    Status.BAD_MESSAGE: errors.RemoteProtocolError,
-    Status.VERSION: errors.VersionMismatchError,
-    Status.OTHER_MEMORY: errors.PeerLostError,
-}
+ERRORS: Final = {status: status.error for status in Status if status.error is not None}
 """Error class that each status raises at the caller."""
 
 _STATUS_OF: Final = {error: status for status, error in ERRORS.items()}
@@ -249,7 +243,7 @@ def error_of(status: Status, message: str, facts: dict[str, Any]) -> SmboxError:
     A peer may send facts of any name, so names of the constructor's parameters are removed.
     """
     free = {name: value for name, value in facts.items() if name not in {"self", "message"}}
-    return ERRORS.get(status, errors.RemoteError)(message, **free)
+    return (status.error or errors.RemoteError)(message, **free)
 
 
 def plain_facts(error: SmboxError) -> dict[str, Any]:

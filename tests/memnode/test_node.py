@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies
 
+from memnode import sessions
 from memnode.node import Node
 from memnode.sessions import SILENT_S
 from smbox.memory.journal import Writer
@@ -70,20 +71,18 @@ def test_an_open_address_wants_none(bench):
     assert bench.peer(hello=False).hello(proof=b"").status is Status.ACCESS_DENIED
 
 
-def test_there_are_only_so_many_clients(bench):
-    bench.node = Node(bench.memory, now_s=0.0, sessions_max=1)
+def test_there_are_only_so_many_clients(bench, monkeypatch):
+    monkeypatch.setattr(sessions, "SESSIONS_MAX", 1)
     bench.peer()
     assert bench.peer(hello=False).hello().status is Status.LIMIT
 
 
-def test_who_is_gone_takes_nobodys_place(bench):
+def test_who_is_gone_takes_nobodys_place(bench, monkeypatch):
     """A crashed client says no goodbye; its channel stays known, for it may come back."""
+    monkeypatch.setattr(sessions, "SESSIONS_MAX", 2)
     gone = set()
     bench.node = Node(
-        bench.memory,
-        now_s=0.0,
-        sessions_max=2,
-        is_connected=lambda connection: connection not in gone,
+        bench.memory, now_s=0.0, is_connected=lambda connection: connection not in gone
     )
     first, second = bench.peer(), bench.peer()
     first.create("w")

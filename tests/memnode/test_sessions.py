@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from memnode.node import Node
+from memnode import sessions
 from memnode.sessions import EXPIRY_S
 from smbox.wire.messages import Empty
 from smbox.wire.ops import Op, Status
@@ -42,8 +42,8 @@ def test_channels_of_a_client_are_sessions_of_their_own(bench, peer):
     assert is_known(other)
 
 
-def test_who_comes_back_takes_no_other_place(bench):
-    bench.node = Node(bench.memory, now_s=0.0, sessions_max=1)
+def test_who_comes_back_takes_no_other_place(bench, monkeypatch):
+    monkeypatch.setattr(sessions, "SESSIONS_MAX", 1)
     peer = bench.peer()
     assert bench.peer(hello=False).hello().status is Status.LIMIT
     assert is_known(peer)

@@ -23,7 +23,7 @@ def test_gather(row_nbytes, places):
     found = operands.unpack_gather(
         operands.pack_gather(row_nbytes, raw), row_nbytes * len(places)
     )
-    assert (found.row_nbytes, bytes(found.places)) == (row_nbytes, raw)
+    assert (found[0], bytes(found[1])) == (row_nbytes, raw)
 
 
 @pytest.mark.parametrize(
