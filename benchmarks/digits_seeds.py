@@ -31,8 +31,8 @@ import smbox
 from smbox_torch.demo import digits
 from smbox_torch.demo.worker import Settings
 from smbox_torch.hybrid.hybrid import HybridSGD
-from smbox_torch.launching.board import Board
 from smbox_torch.launching.cluster import Plan
+from smbox_torch.launching.display import Display
 from smbox_torch.launching.launcher import Launcher
 from smbox_torch.world import World
 
@@ -157,8 +157,8 @@ def together(settings: Settings, seed: int) -> Found:
         (Path(folder) / "settings.json").write_text(json.dumps(told))
         command = (sys.executable, __file__, "--worker", folder)
         plan = Plan(command, nodes=NODES, per_node=PER_NODE, memory=MEMORY)
-        board = Board([rank // PER_NODE for rank in range(WORKERS)], Console(file=said))
-        code = Launcher(plan, board, os.environ).run()
+        display = Display([rank // PER_NODE for rank in range(WORKERS)], Console(file=said))
+        code = Launcher(plan, display, os.environ).run()
         if code:
             raise RuntimeError(f"a worker failed ({code}):\n{said.getvalue()}")
         return Found(**json.loads((Path(folder) / "found.json").read_text()))

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from lab.counters import Use
 from lab.spec import HostSpec
-from smbox_torch.launching.board import Board
+from smbox_torch.launching.display import Display
 
 PERIOD_S: Final = 0.5
 IMAGES: Final = "images_per_s"
@@ -113,8 +113,8 @@ def _between(first: Use, last: Use) -> dict[str, float]:
     return {name: round(after[name] - before[name], 3) for name in after}
 
 
-class RecordingBoard(Board):
-    """A board that also records: the launcher refreshes it ten times a second.
+class RecordingDisplay(Display):
+    """A display that also records: the launcher refreshes it ten times a second.
 
     Args:
         record: takes reports and samples.

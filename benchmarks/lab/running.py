@@ -14,7 +14,7 @@ from rich.console import Console
 
 from lab import counters, hosts, nodes
 from lab.computing import WAIT_S
-from lab.record import Record, RecordingBoard
+from lab.record import Record, RecordingDisplay
 from lab.spec import Spec
 from smbox.errors import ConfigError
 from smbox_torch.launching.hosts import Host
@@ -59,11 +59,11 @@ def run(
             plan = replace(plan, hosts=[_with_one(host) for host in plan.hosts])
         record = Record(spec.hosts, counts.read, file, computation)
         names = [plan.hosts[place.host].name for place in plan.places]
-        board = RecordingBoard(record, names, Console(highlight=False))
+        display = RecordingDisplay(record, names, Console(highlight=False))
         try:
-            code = Launcher(plan, board, env).run()
+            code = Launcher(plan, display, env).run()
         finally:
-            board.close()
+            display.close()
         record.sample(now=True)
         Console(width=140).print(record.table())
     return code

@@ -19,7 +19,7 @@ from smbox.errors import AccessDeniedError
 from smbox.keys import Authorised, Role, add_client, make_node_key
 from smbox.memory.layout import PREFIX
 from smbox.memory.segment import listing, unlink
-from smbox.testing.chaos.cast import NodeRole
+from smbox.testing.chaos.processes import NodeRole
 from smbox.testing.chaos.proxy import Proxy
 
 WAIT_S = 60.0

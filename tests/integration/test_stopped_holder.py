@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import smbox
-from smbox.testing.chaos.aim import catch
+from smbox.testing.chaos.commit_watch import catch
 
 COUNT = 100_000  # elements: two stripes
 

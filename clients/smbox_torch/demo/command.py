@@ -20,8 +20,8 @@ from rich.console import Console
 from smbox_torch.demo import digits
 from smbox_torch.demo.report import baseline, draw, table
 from smbox_torch.demo.worker import Outcome, Settings
-from smbox_torch.launching.board import Board
 from smbox_torch.launching.cluster import Plan
+from smbox_torch.launching.display import Display
 from smbox_torch.launching.launcher import Launcher
 from smbox_torch.picture import check_picture
 
@@ -67,11 +67,11 @@ def _run(
         per_node=per_node,
         memory=MEMORY,
     )
-    board = Board([rank // per_node for rank in range(plan.workers)], console)
+    display = Display([rank // per_node for rank in range(plan.workers)], console)
     try:
-        code = Launcher(plan, board, os.environ).run()
+        code = Launcher(plan, display, os.environ).run()
     finally:
-        board.close()
+        display.close()
     if code:
         raise typer.Exit(code)
     return [

@@ -11,8 +11,8 @@ from smbox.errors import ConfigError, ConnectError, PeerLostError, WorkerLostErr
 from smbox_torch.launching.access import Access, made_keys
 from smbox_torch.launching.cluster import GRACE_S, RESTARTS, OnFailure, ranked
 from smbox_torch.launching.detached_node import DetachedNode
+from smbox_torch.launching.local_host import free_port
 from smbox_torch.launching.node_keeper import READY_S
-from smbox_torch.launching.this_host import free_port
 
 try:
     import ray

@@ -24,8 +24,8 @@ from smbox_torch.launching.cluster import GRACE_S
 from smbox_torch.launching.frames import BEGIN, Frames, Kind, frame, told
 from smbox_torch.launching.hosts import without_places
 from smbox_torch.launching.interrupts import terminable
+from smbox_torch.launching.local_host import free_port
 from smbox_torch.launching.program import command_of
-from smbox_torch.launching.this_host import free_port
 
 CANNOT_START: Final = 126
 """The exit code of a shell for a program that it found and could not start."""

@@ -11,7 +11,7 @@ from typing import Final
 from smbox.config import addresses_of, scheme_of
 from smbox.errors import ConfigError
 from smbox_torch.launching.hosts import WORKERS_MAX, Host, without_places
-from smbox_torch.launching.this_host import LOOPBACK
+from smbox_torch.launching.local_host import LOOPBACK
 from smbox_torch.world import TORCHELASTIC
 
 GRACE_S: Final = 5.0

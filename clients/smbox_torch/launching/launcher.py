@@ -17,12 +17,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from smbox_torch.launching.board import Board
 from smbox_torch.launching.cluster import OnFailure, Plan, Run
+from smbox_torch.launching.display import Display
 from smbox_torch.launching.hosts import travelling
 from smbox_torch.launching.interrupts import terminable
+from smbox_torch.launching.local_host import LOOPBACK
 from smbox_torch.launching.serving import Serving, serving
-from smbox_torch.launching.this_host import LOOPBACK
 from smbox_torch.launching.workers import STDIN, Workers, readable_stdin
 
 INTERRUPTED: Final = 130
@@ -34,12 +34,12 @@ class Launcher:
 
     Args:
         plan: what to start.
-        board: where to show it.
+        display: where to show it.
         env: environment that workers and node inherit.
     """
 
     plan: Plan
-    board: Board
+    display: Display
     env: Mapping[str, str]
 
     def run(self) -> int:
@@ -57,7 +57,7 @@ class Launcher:
         with terminable(), terminal_kept():
             try:
                 env = travelling(self.env) if self.plan.hosts else self.env
-                with serving(self.plan, env, self.board.note) as served:
+                with serving(self.plan, env, self.display.note) as served:
                     return self._run(served, env)
             except KeyboardInterrupt:
                 return INTERRUPTED
@@ -67,11 +67,11 @@ class Launcher:
         is_all = self.plan.on_failure is OnFailure.RESTART_ALL
         code = 0
         for restart in range(self.plan.restarts_max + 1 if is_all else 1):
-            workers = Workers(self.plan, self.board, env, served, run, restart)
+            workers = Workers(self.plan, self.display, env, served, run, restart)
             try:
                 workers.watch()
             except KeyboardInterrupt:
-                self.board.note("interrupted; ending all workers")
+                self.display.note("interrupted; ending all workers")
                 raise
             finally:
                 workers.end()

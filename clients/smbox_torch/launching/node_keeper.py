@@ -13,7 +13,7 @@ from smbox.errors import ConfigError, ConnectError
 from smbox.memory.layout import PREFIX
 from smbox_torch.launching.children import Lines, Running, described, end_all, forget, listen
 from smbox_torch.launching.cluster import Plan
-from smbox_torch.launching.this_host import LOOPBACK, StartingHost
+from smbox_torch.launching.local_host import LOOPBACK, StartingHost
 from smbox_torch.workers.reporter import parse
 
 READY_S: Final = 60.0

@@ -14,8 +14,8 @@ from rich.console import Console
 
 from smbox import toml
 from smbox.errors import ConfigError
-from smbox_torch.launching.board import Board
 from smbox_torch.launching.cluster import GRACE_S, OnFailure, Plan
+from smbox_torch.launching.display import Display
 from smbox_torch.launching.hosts import read
 from smbox_torch.launching.launcher import Launcher
 from smbox_torch.launching.logs import Logs
@@ -139,16 +139,16 @@ def command(
     )
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # workers may print what its encoding lacks
-    board = Board(
+    display = Display(
         [plan.hosts[at.host].name if hosts else at.group for at in plan.places],
         Console(highlight=False),
         ranks=None if ranks is None else ranks_of(ranks, plan.workers),
         logs=None if log_dir is None else Logs(log_dir, range(plan.workers)),
     )
     try:
-        code = Launcher(plan, board, os.environ).run()
+        code = Launcher(plan, display, os.environ).run()
     finally:
-        board.close()
+        display.close()
     raise typer.Exit(code)
 
 

@@ -8,14 +8,14 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from smbox_torch.launching import far_host, node_keeper
+from smbox_torch.launching import node_keeper, remote_host
 from smbox_torch.launching.children import Child, forget
 from smbox_torch.launching.cluster import Plan
-from smbox_torch.launching.far_host import FarHost
 from smbox_torch.launching.hosts import travelling
 from smbox_torch.launching.interrupts import held
+from smbox_torch.launching.local_host import LocalHost, StartingHost
 from smbox_torch.launching.node_keeper import NodeKeeper
-from smbox_torch.launching.this_host import StartingHost, ThisHost
+from smbox_torch.launching.remote_host import RemoteHost
 
 
 @dataclass
@@ -66,15 +66,15 @@ def serving(
             Nothing is left in either case.
     """
     with ExitStack() as ends:  # hosts, whatever memory nodes do
-        far: list[FarHost] = []
-        ends.callback(far_host.close_all, far, plan.grace_s)
+        far: list[RemoteHost] = []
+        ends.callback(remote_host.close_all, far, plan.grace_s)
         for host in plan.hosts:
             words = plan.command if host.workers else ()
             with held():  # an interrupt in between would leave the host entered
-                far.append(FarHost(host, words, travelling(env), plan.grace_s, note))
+                far.append(RemoteHost(host, words, travelling(env), plan.grace_s, note))
         for each in far:
             each.await_ready()
-        hosts: Sequence[StartingHost] = far or [ThisHost(plan.command)]
+        hosts: Sequence[StartingHost] = far or [LocalHost(plan.command)]
         told = Serving(hosts, [each.agent for each in far], address=plan.address or "")
         ends.callback(node_keeper.close_all, told.nodes, plan.grace_s)
         for node_id, index in enumerate(plan.memory_hosts):

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from smbox_torch.launching.board import REFRESH_S, Board
 from smbox_torch.launching.children import (
     Lines,
     Pipe,
@@ -21,6 +20,7 @@ from smbox_torch.launching.children import (
     listen,
 )
 from smbox_torch.launching.cluster import OnFailure, Plan, Run, worker_env
+from smbox_torch.launching.display import REFRESH_S, Display
 from smbox_torch.launching.serving import Serving
 from smbox_torch.workers.reporter import parse
 
@@ -33,7 +33,7 @@ class Workers:
 
     Args:
         plan: what to start.
-        board: where to show it.
+        display: where to show it.
         env: environment that they inherit.
         serving: the hosts and memory nodes.
         run: what they share.
@@ -45,7 +45,7 @@ class Workers:
     """
 
     plan: Plan
-    board: Board
+    display: Display
     env: Mapping[str, str]
     serving: Serving
     run: Run
@@ -85,7 +85,7 @@ class Workers:
         end_all(self._children, self.plan.grace_s)
         for rank in running:
             code = self._code(rank)
-            self.board.state(rank, f"ended: {described(code)}" if code else "done")
+            self.display.state(rank, f"ended: {described(code)}" if code else "done")
 
     def _start(self, rank: int) -> Running:
         host = self.serving.hosts[self.plan.places[rank].host]
@@ -99,12 +99,12 @@ class Workers:
         )
         child = host.start(
             host.command,
-            self.board.env(rank) | env,
-            self.board.output(rank),
-            Lines(lambda line: self.board.report(rank, parse(line))),
+            self.display.env(rank) | env,
+            self.display.output(rank),
+            Lines(lambda line: self.display.report(rank, parse(line))),
             stdin=subprocess.DEVNULL if rank else readable_stdin(),
         )
-        self.board.state(rank, "running")
+        self.display.state(rank, "running")
         return child
 
     def _watch(self, selector: selectors.BaseSelector) -> None:
@@ -124,7 +124,7 @@ class Workers:
             for rank in sorted(gone, key=lambda rank: self._code(rank) >= 0):
                 if self._code(rank) and self._take_failure(rank, selector, len(alive)):
                     alive.add(rank)
-            self.board.refresh()
+            self.display.refresh()
 
     @property
     def _continues(self) -> bool:
@@ -138,7 +138,7 @@ class Workers:
         forget(selector, child)
         child.reap()
         code = self._code(rank)
-        self.board.state(rank, f"failed: {described(code)}" if code else "done")
+        self.display.state(rank, f"failed: {described(code)}" if code else "done")
 
     def _take_failure(self, rank: int, selector: selectors.BaseSelector, others: int) -> bool:
         """Do what the plan says of a failed worker; tell whether it runs again."""
@@ -169,7 +169,7 @@ class Workers:
     def _tell(self, rank: int, then: str) -> None:
         place = self.plan.places[rank]
         where = f"{self.plan.named(place)}, local rank {place.local_rank}"
-        self.board.note(f"rank {rank} ({where}): {described(self._code(rank))}; {then}")
+        self.display.note(f"rank {rank} ({where}): {described(self._code(rank))}; {then}")
 
 
 def readable_stdin() -> int:

@@ -23,9 +23,9 @@ from smbox.memory.layout import PREFIX, Stripe
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.segment import listing
 from smbox.testing.chaos import plan
-from smbox.testing.chaos.aim import ANYWHERE, LAST_WORDS, catch
-from smbox.testing.chaos.cast import ClientRole, NodeRole, Role
+from smbox.testing.chaos.commit_watch import ANYWHERE, LAST_WORDS, catch
 from smbox.testing.chaos.log import count_records, read_logs
+from smbox.testing.chaos.processes import ClientRole, NodeRole, Role
 from smbox.testing.chaos.proxy import Proxy
 from smbox.testing.chaos.verdict import Verdict, judge
 from smbox.testing.chaos.worker import REGION, TIMEOUT_S

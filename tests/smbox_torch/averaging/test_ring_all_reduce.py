@@ -13,7 +13,7 @@ import torch
 from smbox.errors import ConfigError
 from smbox.testing.quadratic import LR, SIZE, Descent, noise, start
 from smbox_torch.averaging.ring_all_reduce import RingAllReduce
-from smbox_torch.launching.this_host import free_port
+from smbox_torch.launching.local_host import free_port
 from smbox_torch.world import World
 
 STEPS = 6

@@ -9,7 +9,7 @@ import pytest
 
 from smbox.errors import ConfigError, WorkerLostError
 from smbox_torch.averaging.store_exchange import StoreExchange
-from smbox_torch.launching.this_host import free_port
+from smbox_torch.launching.local_host import free_port
 from smbox_torch.world import World
 
 SHORT_S = 1.0

@@ -11,7 +11,7 @@ from smbox_torch.launching.cluster import (
     ranked,
     worker_env,
 )
-from smbox_torch.launching.this_host import free_port
+from smbox_torch.launching.local_host import free_port
 from smbox_torch.world import World
 
 RUN = Run("r", "tcp://127.0.0.1:7070", 1)

@@ -79,7 +79,7 @@ def test_an_interrupt_at_the_moment_of_entering_leaves_nothing(
     assert_ended, tmp_path: Path, sign: str
 ):
     mark = uuid.uuid4().hex
-    # The entrance outlives the signal that tells it of its launcher's death.
+    # The host command outlives the signal that tells it of its launcher's death.
     file = lab(tmp_path, "sh", "-c", f"trap '' TERM; kill -{sign} $PPID; sleep 1000; :")
     assert_ended(start("--hosts", file, "true", mark=mark), mark)
 

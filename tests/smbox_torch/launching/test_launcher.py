@@ -12,8 +12,8 @@ import psutil
 import pytest
 from rich.console import Console
 
-from smbox_torch.launching.board import Board
 from smbox_torch.launching.cluster import OnFailure, Plan
+from smbox_torch.launching.display import Display
 from smbox_torch.launching.launcher import Launcher
 
 NODE = """
@@ -41,12 +41,12 @@ LAUNCH = """
 import os, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell ignores it
 from rich.console import Console
-from smbox_torch.launching.board import Board
+from smbox_torch.launching.display import Display
 from smbox_torch.launching.cluster import OnFailure, Plan
 from smbox_torch.launching.launcher import Launcher
 command, memnode = ([sys.executable, "-c", code] for code in sys.argv[1:])
 plan = Plan(command, per_node=2, memnode=memnode)
-sys.exit(Launcher(plan, Board([0, 0], Console()), os.environ).run())
+sys.exit(Launcher(plan, Display([0, 0], Console()), os.environ).run())
 """
 HANG = "print('up', flush=True)\nsignal.pause()"
 HELPED = f"""
@@ -68,8 +68,8 @@ def run(tmp_path: Path):
             **options,
         )
         shown = io.StringIO()
-        board = Board([0] * plan.workers, Console(file=shown, width=200))
-        code = Launcher(plan, board, os.environ | {"FOLDER": str(tmp_path)}).run()
+        display = Display([0] * plan.workers, Console(file=shown, width=200))
+        code = Launcher(plan, display, os.environ | {"FOLDER": str(tmp_path)}).run()
         return code, shown.getvalue()
 
     return launch

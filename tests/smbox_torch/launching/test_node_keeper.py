@@ -11,8 +11,8 @@ import pytest
 from smbox.errors import ConfigError, ConnectError
 from smbox.memory.segment import Segment, listing, unlink
 from smbox_torch.launching.cluster import Plan
+from smbox_torch.launching.local_host import LocalHost
 from smbox_torch.launching.node_keeper import RESTARTS_MAX, STEADY_S, NodeKeeper, close_all
-from smbox_torch.launching.this_host import ThisHost
 
 GRACE_S = 0.5
 NODE = """
@@ -31,7 +31,7 @@ def keep():
     def start(code: str = NODE, **options) -> tuple[NodeKeeper, list[str]]:
         notes: list[str] = []
         plan = Plan(["x"], memnode=(sys.executable, "-c", code), grace_s=GRACE_S, **options)
-        kept.append(NodeKeeper(plan, ThisHost([]), os.environ, notes.append))
+        kept.append(NodeKeeper(plan, LocalHost([]), os.environ, notes.append))
         return kept[-1], notes
 
     yield start

@@ -2,20 +2,20 @@ from __future__ import annotations
 
 import pytest
 
-from smbox_torch.launching.repeats import KINDS_MAX, Repeats
+from smbox_torch.launching.repeated_warnings import KINDS_MAX, RepeatedWarnings
 
 PYTHON = "/x/train.py:3: UserWarning: lr is high"
 
 
 def test_a_warning_is_no_repeat_the_first_time_whoever_prints_it():
-    repeats = Repeats()
+    repeats = RepeatedWarnings()
     found = [repeats.is_repeat(rank, PYTHON) for rank in (0, 1, 1, 2)]
     assert found == [False, True, True, True]
     assert list(repeats.summary()) == [f"4 times, from ranks 0, 1, 2: {PYTHON}"]
 
 
 def test_the_line_of_code_below_a_repeat_belongs_to_it():
-    repeats = Repeats()
+    repeats = RepeatedWarnings()
     code = "  warnings.warn('lr is high')"
     assert [repeats.is_repeat(0, line) for line in (PYTHON, code, "text")] == [False] * 3
     assert [repeats.is_repeat(1, line) for line in (PYTHON, code, code)] == [True, True, False]
@@ -24,20 +24,20 @@ def test_the_line_of_code_below_a_repeat_belongs_to_it():
 
 @pytest.mark.parametrize("text", ["Warning: unused (function operator())", "[c10d] no IPv6"])
 def test_torchs_warnings_are_known_without_their_time(text: str):
-    repeats = Repeats()
+    repeats = RepeatedWarnings()
     assert not repeats.is_repeat(0, f"[W1123 07:41:11.123456 a.cpp:1] {text}")
     assert repeats.is_repeat(1, f"[W1123 07:41:12.123456 a.cpp:1] {text}")
     assert not repeats.is_repeat(1, "[W1123 07:41:12.123456 a.cpp:1] other")
 
 
 def test_warnings_of_a_logger_count():
-    repeats = Repeats()
+    repeats = RepeatedWarnings()
     found = [repeats.is_repeat(rank, "WARNING:root:loss is high") for rank in range(2)]
     assert found == [False, True]
 
 
 def test_other_lines_are_never_repeats():
-    repeats = Repeats()
+    repeats = RepeatedWarnings()
     for line in ("loss 0.5", "", "a Warning", "Traceback (most recent call last):"):
         assert not repeats.is_repeat(0, line)
         assert not repeats.is_repeat(0, line)
@@ -46,7 +46,7 @@ def test_other_lines_are_never_repeats():
 
 
 def test_only_so_many_are_remembered():
-    repeats = Repeats()
+    repeats = RepeatedWarnings()
     for number in range(KINDS_MAX):
         repeats.is_repeat(0, f"{PYTHON} {number}")
     assert repeats.is_repeat(0, f"{PYTHON} 0")

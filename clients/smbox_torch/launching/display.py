@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from smbox_torch.launching.logs import Logs
-from smbox_torch.launching.repeats import Repeats
+from smbox_torch.launching.repeated_warnings import RepeatedWarnings
 from smbox_torch.launching.screen import Screen
 from smbox_torch.launching.terminal import Terminal
 
@@ -34,7 +34,7 @@ class Row:
     last: str = ""
 
 
-class Board:
+class Display:
     """The workers of a run, shown as they go.
 
     In a pipe, and in the logs, a progress bar is one line: what stood there in the end. On a
@@ -60,7 +60,7 @@ class Board:
         self._rows = [Row(str(node), self._screen(rank)) for rank, node in enumerate(nodes)]
         self._ranks = sorted(range(len(nodes)) if ranks is None else ranks)
         self._logs = logs
-        self._repeats = Repeats()
+        self._repeats = RepeatedWarnings()
         self._drawn_s = 0.0
         self._question = ""
         self._question_s = 0.0
@@ -137,7 +137,7 @@ class Board:
         """Show how often warnings came, and leave the last state on the terminal."""
         for text in self._repeats.summary():
             self.note(text)
-        self._repeats = Repeats()
+        self._repeats = RepeatedWarnings()
         if self._terminal is not None:
             self._terminal.close(self._display())
             self._terminal = None

@@ -1,4 +1,4 @@
-"""Hosts whose entrance is wrong: each start and each order ends in time, and nothing stays."""
+"""Faulty host commands: each start and each order ends in time, and nothing stays."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from smbox.errors import ConnectError
-from smbox_torch.launching import entrance, far_host
+from smbox_torch.launching import host_command, remote_host
 from smbox_torch.launching.children import Lines, Running, end_all
 from smbox_torch.launching.cluster import Plan
 from smbox_torch.launching.frames import BEGIN, Kind, told
@@ -64,7 +64,7 @@ def entered(
 def answering(monkeypatch: pytest.MonkeyPatch, notes: list[str], *enter: str):
     """Host a, which has to answer soon once it is ready."""
     with entered(notes, *enter) as served:
-        for module in (entrance, far_host):
+        for module in (host_command, remote_host):
             monkeypatch.setattr(module, "ANSWER_S", SHORT_S)
         yield served.hosts[0]
 
@@ -91,7 +91,7 @@ def await_end(child: Running) -> int | None:
 def test_a_start_ends_in_time_at_an_entrance_without_an_agent(
     monkeypatch: pytest.MonkeyPatch, code: str, env: dict[str, str]
 ):
-    monkeypatch.setattr(far_host, "READY_S", SHORT_S)
+    monkeypatch.setattr(remote_host, "READY_S", SHORT_S)
     with (
         pytest.raises(ConnectError, match=r"host 'a' cannot be entered.*it says nothing"),
         entered([], "sh", "-c", code, env=env),
@@ -127,7 +127,7 @@ def test_both_streams_of_an_entrance_stand_in_the_error():
 
 
 def test_a_question_that_nobody_answers_stands_in_the_error(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(far_host, "READY_S", 5 * SHORT_S)
+    monkeypatch.setattr(remote_host, "READY_S", 5 * SHORT_S)
     code = "printf 'Password: '; printf 'Code: ' >&2; sleep 1000; :"
     with pytest.raises(ConnectError) as caught, entered([], "sh", "-c", code):
         pytest.fail("entered")
@@ -169,7 +169,7 @@ def test_a_host_that_fails_later_is_lost_with_its_processes(monkeypatch, code: s
     notes: list[str] = []
     code = f"{AGENT}\nEXIT = {told(Kind.EXIT, 1, 'x')!r}\n{code}"
     with answering(monkeypatch, notes, sys.executable, "-c", code) as host:
-        assert await_end(start(host)) == far_host.LOST
+        assert await_end(start(host)) == remote_host.LOST
         assert host.is_lost
         with pytest.raises(ConnectError, match="host='a'"):
             start(host)
@@ -188,7 +188,7 @@ def test_a_host_that_closes_its_input_is_lost(monkeypatch):
             for pipe in child.pipes:
                 pipe.read()
         child.send(signal.SIGTERM)
-        assert await_end(child) == far_host.LOST
+        assert await_end(child) == remote_host.LOST
     assert notes[1:] == ["host a: its connection has ended (its input has ended)"]
 
 
@@ -199,7 +199,7 @@ def test_a_host_that_stops_reading_is_lost(monkeypatch):
         os.kill(host.pid, signal.SIGSTOP)
         second = start(host, LONG)
         assert host.is_lost
-        assert {await_end(first), await_end(second)} == {far_host.LOST}
+        assert {await_end(first), await_end(second)} == {remote_host.LOST}
     assert notes == ["host a: its connection has ended (it has taken no orders for 1 s)"]
 
 
@@ -208,7 +208,7 @@ def test_an_answer_that_came_in_time_counts_though_it_is_read_late(monkeypatch):
     end = told(Kind.EXIT, 1, -signal.SIGKILL)
     code = f"{AGENT}\nos.write(1, {end!r}); os.read(0, 65536); signal.pause()"
     with answering(monkeypatch, notes, sys.executable, "-c", code) as host:
-        monkeypatch.setattr(far_host, "ANSWER_S", -1.0)  # late as soon as it is asked
+        monkeypatch.setattr(remote_host, "ANSWER_S", -1.0)  # late as soon as it is asked
         child = start(host)
         assert select.select([pipe.fd for pipe in child.pipes], [], [], TIMEOUT_S)[0]
         child.send(signal.SIGKILL)
@@ -227,7 +227,7 @@ def test_no_process_of_a_lost_host_runs_on(killed: str):
             assert not child.reap()
         agent = psutil.Process(served.hosts[0].pid)
         (agent if killed == "the agent" else words).kill()
-        assert await_end(child) == far_host.LOST
+        assert await_end(child) == remote_host.LOST
         assert not psutil.wait_procs(below, TIMEOUT_S)[1]
 
 
@@ -237,5 +237,5 @@ def test_a_host_that_tells_no_end_is_lost(monkeypatch):
         child = start(host)
         os.kill(host.pid, signal.SIGSTOP)
         end_all([child], 0.1)
-        assert child.exit_code == far_host.LOST
+        assert child.exit_code == remote_host.LOST
     assert notes == ["host a: its connection has ended (it has not answered for 1 s)"]

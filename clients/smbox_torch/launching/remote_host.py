@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from smbox.errors import ConfigError, ConnectError
 from smbox_torch.launching.children import Child, Pipe, Sink, await_end, end_all
-from smbox_torch.launching.entrance import ANSWER_S, LOOK_S, Entrance
 from smbox_torch.launching.frames import Kind, Ready, told, value_of
+from smbox_torch.launching.host_command import ANSWER_S, LOOK_S, HostCommand
 from smbox_torch.launching.hosts import Host
 
 READY_S: Final = 60.0
@@ -36,7 +36,9 @@ class FarChild:
         reports: takes its reports.
     """
 
-    def __init__(self, host: FarHost, number: int, output: Sink, reports: Sink | None) -> None:
+    def __init__(
+        self, host: RemoteHost, number: int, output: Sink, reports: Sink | None
+    ) -> None:
         self._host = host
         self._number = number
         self._sinks = {Kind.OUTPUT: output} | ({Kind.REPORT: reports} if reports else {})
@@ -84,7 +86,7 @@ class FarChild:
                 self._killed_s = time.monotonic() + ANSWER_S
 
 
-class FarHost:
+class RemoteHost:
     """One host of a file; attributes as of StartingHost.
 
     Its words run from here on; ``await_ready`` waits for its agent, ``close_all`` ends all.
@@ -125,7 +127,7 @@ class FarHost:
         order |= {"words": list(words), "workers": host.workers, "grace_s": grace_s}
         prepare = told(Kind.PREPARE, 0, order)
         try:
-            self._entrance = Entrance(argv, self._take, self._hear, self._lose)
+            self._entrance = HostCommand(argv, self._take, self._hear, self._lose)
         except OSError as error:
             raise ConfigError(
                 f"host {host.name!r} cannot be entered by {self._words()}: {error.strerror};"
@@ -246,7 +248,7 @@ class FarHost:
         return f"`{shlex.join(self.host.enter) or self.python}`"
 
 
-def close_all(hosts: Sequence[FarHost], grace_s: float) -> None:
+def close_all(hosts: Sequence[RemoteHost], grace_s: float) -> None:
     """End all agents at the same time, and with them all that they have started.
 
     Args:

@@ -24,7 +24,7 @@ ANSWER_S: Final = 10.0
 """A host is lost that takes no order, or tells no end of a killed process, for so long."""
 
 
-class Entrance:
+class HostCommand:
     """A process that enters a host; with its agent it exchanges frames.
 
     Args:

@@ -67,7 +67,7 @@ class StartingHost(Protocol):
 
 
 @dataclass
-class ThisHost:
+class LocalHost:
     """Attributes as of StartingHost."""
 
     command: Sequence[str]

@@ -7,25 +7,25 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from smbox_torch.launching import board as boards
-from smbox_torch.launching.board import Board, worded
+from smbox_torch.launching import display as displays
+from smbox_torch.launching.display import Display, worded
 from smbox_torch.launching.logs import Logs
 
 
-def board(*, is_terminal: bool, **options) -> tuple[Board, io.StringIO]:
+def display(*, is_terminal: bool, **options) -> tuple[Display, io.StringIO]:
     shown = io.StringIO()
     console = Console(file=shown, force_terminal=is_terminal, width=100, highlight=False)
-    return Board([0, 0, 1], console, **options), shown
+    return Display([0, 0, 1], console, **options), shown
 
 
-def rows_of(made: Board) -> list[list[str]]:
+def rows_of(made: Display) -> list[list[str]]:
     table = Console(file=io.StringIO(), width=100)
     table.print(made.table())
     return [line.split() for line in table.file.getvalue().splitlines()[1:]]
 
 
 def test_in_a_pipe_every_line_names_its_rank():
-    made, shown = board(is_terminal=False)
+    made, shown = display(is_terminal=False)
     made.lines(2, ["loss [bold]0.5 " + "x" * 200])
     made.note("rank 1: exit code 3")
     made.refresh(now=True)
@@ -50,7 +50,7 @@ class CountedWrites(io.StringIO):
 def test_the_lines_of_a_chunk_are_shown_at_once(is_terminal: bool):
     shown = CountedWrites()
     console = Console(file=shown, force_terminal=is_terminal, width=100, highlight=False)
-    made = Board([0, 0], console)
+    made = Display([0, 0], console)
     lines = [f"line {number}" for number in range(200)]
     before = shown.count
     made.output(0).feed("".join(f"{line}\n" for line in lines).encode())
@@ -61,7 +61,7 @@ def test_the_lines_of_a_chunk_are_shown_at_once(is_terminal: bool):
 
 
 def test_on_a_terminal_each_worker_has_one_line_with_its_newest_figures():
-    made, shown = board(is_terminal=True)
+    made, shown = display(is_terminal=True)
     made.state(0, "running")
     made.report(0, {"step": 1, "loss": 0.123456})
     made.report(0, {"step": 2})
@@ -79,7 +79,7 @@ def test_on_a_terminal_each_worker_has_one_line_with_its_newest_figures():
 
 
 def test_in_a_pipe_a_bar_is_its_last_state():
-    made, shown = board(is_terminal=False)
+    made, shown = display(is_terminal=False)
     screen = made.output(1)
     for percent in range(101):
         screen.feed(f"\r{percent}%".encode())
@@ -91,7 +91,7 @@ def test_in_a_pipe_a_bar_is_its_last_state():
 
 
 def test_on_a_terminal_a_bar_is_drawn_in_place_and_is_one_line_in_the_end():
-    made, shown = board(is_terminal=True)
+    made, shown = display(is_terminal=True)
     first, second = made.output(0), made.output(1)
     for percent in range(0, 101, 10):
         first.feed(f"\rfirst {percent}%".encode())
@@ -109,13 +109,13 @@ def test_on_a_terminal_a_bar_is_drawn_in_place_and_is_one_line_in_the_end():
 def test_a_row_that_stands_without_an_end_is_a_question(monkeypatch):
     now_s = 100.0
     clock = SimpleNamespace(monotonic=lambda: now_s)  # other threads keep time's own
-    monkeypatch.setattr(boards, "time", clock)
-    made, shown = board(is_terminal=True)
+    monkeypatch.setattr(displays, "time", clock)
+    made, shown = display(is_terminal=True)
     screen = made.output(0)
     screen.feed(b"working...")
     made.refresh(now=True)
     assert "[rank 0] working..." not in shown.getvalue()
-    now_s += boards.QUESTION_S
+    now_s += displays.QUESTION_S
     made.refresh(now=True)
     assert shown.getvalue().endswith("[rank 0] working...")
     screen.feed(b"done\n")
@@ -124,7 +124,7 @@ def test_a_row_that_stands_without_an_end_is_a_question(monkeypatch):
 
 
 def test_only_the_ranks_asked_for_are_shown_and_all_are_logged(tmp_path: Path):
-    made, shown = board(is_terminal=False, ranks=[0, 2], logs=Logs(tmp_path, range(3)))
+    made, shown = display(is_terminal=False, ranks=[0, 2], logs=Logs(tmp_path, range(3)))
     for rank in range(3):
         made.output(rank).feed(b"hello\n")
     assert [row[0] for row in rows_of(made)] == ["0", "2"]
@@ -134,7 +134,7 @@ def test_only_the_ranks_asked_for_are_shown_and_all_are_logged(tmp_path: Path):
 
 
 def test_a_warning_of_several_ranks_is_shown_once_with_a_count(tmp_path: Path):
-    made, shown = board(is_terminal=False, logs=Logs(tmp_path, range(3)))
+    made, shown = display(is_terminal=False, logs=Logs(tmp_path, range(3)))
     warning = "train.py:3: UserWarning: lr is high"
     for rank in range(3):
         made.output(rank).feed(f"{warning}\n  warnings.warn(text)\nrank {rank}\n".encode())
@@ -151,12 +151,12 @@ def test_a_warning_of_several_ranks_is_shown_once_with_a_count(tmp_path: Path):
 
 
 def test_only_the_rank_that_a_terminal_shows_in_place_draws_for_it():
-    made, _ = board(is_terminal=True, ranks=[1, 2])
+    made, _ = display(is_terminal=True, ranks=[1, 2])
     assert made.env(1)["TTY_COMPATIBLE"] == "1"
     assert made.env(1)["COLUMNS"] == "100"
     assert made.env(0) == made.env(2) == {}
     made.close()
-    assert board(is_terminal=False)[0].env(0) == {}
+    assert display(is_terminal=False)[0].env(0) == {}
 
 
 def test_figures_are_worded_in_four_digits():

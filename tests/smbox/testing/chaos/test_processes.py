@@ -12,7 +12,7 @@ from smbox.errors import ConnectError
 from smbox.memory.layout import PREFIX
 from smbox.memory.segment import listing
 from smbox.testing.chaos import plan
-from smbox.testing.chaos.cast import ClientRole, NodeRole, Role
+from smbox.testing.chaos.processes import ClientRole, NodeRole, Role
 
 
 def test_a_node_that_is_killed_comes_back_with_its_memory(tmp_path):

@@ -12,7 +12,7 @@ import pytest
 
 from smbox.memory.layout import Slot, SlotState
 from smbox.memory.node_memory import NodeMemory
-from smbox.testing.chaos.aim import LAST_WORDS, catch
+from smbox.testing.chaos.commit_watch import LAST_WORDS, catch
 
 WRITER = """
 import sys

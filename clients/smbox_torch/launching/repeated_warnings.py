@@ -25,7 +25,7 @@ class Seen:
     ranks: set[int] = field(default_factory=set)
 
 
-class Repeats:
+class RepeatedWarnings:
     """Finds the warnings that were shown already."""
 
     def __init__(self) -> None:
