@@ -1,6 +1,6 @@
-"""Places that this process holds, and the threads that renew them: one for each memory.
+"""Lease renewal: one heartbeat thread for each memory renews the leases of this process.
 
-A node that does not answer delays no renewal at another node. The threads are daemons and keep
+A node that does not answer delays only its own renewals. The threads are daemons and keep
 no process alive. Their leases leave their places when the interpreter exits. A forked child has
 no such threads, and renews nothing of its parent's.
 """
@@ -109,7 +109,7 @@ class Holder:
         return self._roster.look(mine=mine, deadline_s=deadline_s)
 
     def _begin(self, deadline_s: float | None = None) -> None:
-        """Have the place renewed that was just taken, and let others know whose it is.
+        """Start renewing the place just taken, and write its record for other members.
 
         Raises:
             SmboxError: that could not be written; the place is left again.
@@ -125,12 +125,12 @@ class Holder:
             raise
 
     def _introduce(self, deadline_s: float | None) -> None:
-        """Write down who holds the place."""
+        """Write the record of this process."""
         record = replace(self._record, generation=self._lease.generation)
         self._roster.write(self._place, record, deadline_s=deadline_s)
 
     def _end(self) -> None:
-        """Renew the place no more."""
+        """Stop renewing the lease."""
         drop(self)
         self.memory.not_before_close(self._close)
 
@@ -139,7 +139,7 @@ class Holder:
 
 
 _CHANGED = threading.Condition()
-"""Over the two below. Reentrant: who has it may collect garbage, and so drop a holder."""
+"""Protects the two below. Reentrant: its owner may collect garbage and so drop a holder."""
 _DUE_S: Final[dict[Holder, float]] = {}
 """When each holder is renewed next, on the monotonic clock."""
 _SERVED: Final[set[object]] = set()
@@ -147,7 +147,7 @@ _SERVED: Final[set[object]] = set()
 
 
 def keep(holder: Holder) -> None:
-    """Renew something from now on, on the thread of its memory, as long as it is held."""
+    """Renew a holder's lease on the thread of its memory until the holder loses its place."""
     memory = holder.memory
     try:
         with _CHANGED:
@@ -168,7 +168,7 @@ def keep(holder: Holder) -> None:
 
 
 def drop(holder: Holder) -> None:
-    """Renew it no more. Idempotent; does not wait for a beat that is under way."""
+    """Stop renewing a holder's lease. Idempotent; does not wait for a renewal in progress."""
     with _CHANGED:
         _DUE_S.pop(holder, None)
         _CHANGED.notify_all()

@@ -99,7 +99,7 @@ class Authorised:
     expires: dt.date | None = None
 
     def is_valid(self, today: dt.date) -> bool:
-        """Tell whether the key has not expired."""
+        """Return whether the key has not expired."""
         return self.expires is None or today < self.expires
 
 
@@ -109,7 +109,7 @@ def today() -> dt.date:
 
 
 def make_node_key(folder: Path) -> bool:
-    """Make a node's key pair unless the folder has one; tell whether it was made.
+    """Make a node's key pair unless the folder has one; return whether it was made.
 
     Raises:
         ConfigError: the folder cannot be made or written to; no key was made.

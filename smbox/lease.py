@@ -83,13 +83,13 @@ def leases_s(words: I64) -> NDArray[np.float64]:
 
 
 def is_held(words: I64) -> NDArray[np.bool_]:
-    """Tell which places have a holder that neither left nor was found expired."""
+    """Return which places have a holder that neither left nor was found expired."""
     found: NDArray[np.bool_] = (words > 0) & (words & EXPIRED == 0)
     return found
 
 
 def expire(row: Region, word: int, *, deadline_s: float | None = None) -> bool:
-    """Tell everybody that a place is free, unless its word has changed since.
+    """Mark a place as free for all observers, unless its lease word has changed since.
 
     A holder that is alive after all takes it again at its next renewal.
 
@@ -149,7 +149,7 @@ class Lease:
     def take(
         self, generation: int, values: Sequence[int], *, deadline_s: float | None = None
     ) -> bool:
-        """Take a place that was found free in this generation; tell whether it worked.
+        """Take a place that was found free in this generation; return whether it worked.
 
         Args:
             generation: of the words that were found.

@@ -1,4 +1,4 @@
-"""Who holds a place of a run: one row of int64 words, which other hosts can read too.
+"""Member records: the identity of the process at each rank, one row of int64 words.
 
 The row is 128 bytes: the values of a Record in their order as a list in msgpack, then zeros.
 """
@@ -68,11 +68,11 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
         return np.frombuffer(text, np.int64)
 
     def is_known_dead(self) -> bool:
-        """Tell whether this process can see that the holder does not run any more."""
+        """Return whether this process can see that the holder does not run any more."""
         return self._is_of_this_host() and not process.is_alive(self.pid, self.pid_started)
 
     def is_known_alive(self) -> bool:
-        """Tell whether this process can see that the holder runs."""
+        """Return whether this process can see that the holder runs."""
         return self._is_of_this_host() and process.is_alive(self.pid, self.pid_started)
 
     def _is_of_this_host(self) -> bool:

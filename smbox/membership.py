@@ -1,4 +1,4 @@
-"""Membership: a process's place in a run, and who else is alive, under which rank and how far.
+"""Membership: joining a run, the rank of a process, and the state of the other members.
 
 Places lie in the region ``NAME.members`` (smbox/lease.py has their words), who holds them in
 ``NAME.members.records``.
@@ -75,12 +75,12 @@ class Member(Holder):
         return self._look()
 
     def members(self) -> list[MemberInfo]:
-        """Return who joined and did not leave, by rank; the dead too, until replaced."""
+        """Return members that joined and did not leave, by rank; dead ones until replaced."""
         view = self.look()
         return [view.of(rank) for rank in sorted(view.alive() + view.expired())]
 
     def missing(self) -> list[MemberInfo]:
-        """Return who expired, and which of the expected ranks never came."""
+        """Return the expired members and the expected ranks that never joined."""
         view = self.look()
         ranks = view.expired() + view.never_came(self.expected)
         return [view.of(rank) for rank in sorted(ranks)]
@@ -147,7 +147,7 @@ class Member(Holder):
         self._lease.set(_MEETINGS, 2 * number, deadline_s=deadline_s)
 
     def _absent(self, number: int, deadline_s: float | None) -> list[MemberInfo]:
-        """Return whom a meeting waits for."""
+        """Return the members that a meeting waits for."""
         view = self._look(deadline_s)
         is_here = has_come(numbers(view.words[:, MEETINGS]), number)
         late = [rank for rank in view.alive() if not is_here[rank]]

@@ -1,4 +1,4 @@
-"""The places of a run as one process sees them: who has them, and who of these is alive."""
+"""The roster of a run: the state of all ranks, as one process last read it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class View:
     Args:
         words: ``i64[capacity, COLUMNS]``, as they were read.
         is_alive: ``[capacity]``, places with a living holder.
-        records: what the holders wrote of themselves, by rank; None: that is not known.
+        records: the records of the holders, by rank; None: not known.
     """
 
     words: I64
@@ -66,12 +66,12 @@ class View:
         return set(filter(self.is_free, self.alive()))
 
     def is_free(self, rank: int) -> bool:
-        """Tell whether a rank may be taken now: its holder left, expired or died here."""
+        """Return whether a rank may be taken now: its holder left, expired or died here."""
         record = self.records[rank]
         return not self.is_alive[rank] or (record is not None and record.is_known_dead())
 
     def has_left(self, rank: int) -> bool:
-        """Tell whether the last holder of a rank left it."""
+        """Return whether the last holder of a rank left it."""
         return int(numbers(self.words[rank, LEASE])) == LEFT
 
     def generation(self, rank: int) -> int:
@@ -134,12 +134,12 @@ class Watch:
 
 
 def regions_of(name: str) -> tuple[str, str]:
-    """Return the names of a run's two regions: its places, and who has them."""
+    """Return the names of a run's two regions: its places, and their records."""
     return f"{name}.members", f"{name}.members.records"
 
 
 class Roster:
-    """Reads the places of a run, tells who is alive, and writes down who is not; thread-safe.
+    """Reads the places of a run, finds the living members and expires the dead; thread-safe.
 
     Args:
         box: the memory.
@@ -178,7 +178,7 @@ class Roster:
         return self._places[rank : rank + 1]
 
     def write(self, rank: int, record: Record, *, deadline_s: float | None = None) -> None:
-        """Write down who holds a place."""
+        """Write the record of the holder of a place."""
         row = self._rows[rank : rank + 1]
         row.put(record.row()[None], timeout_s=answer_s(deadline_s))
 

@@ -1,4 +1,4 @@
-"""Torch tensors as arrays: what lets every verb of smbox take a tensor.
+"""Torch tensors as arrays, so that every operation of smbox accepts tensors.
 
 Importing smbox_torch registers :func:`as_array`, so ``region.put(tensor)`` works for CPU
 tensors of any dtype that a region can have. A tensor that requires gradients is read and

@@ -1,4 +1,4 @@
-"""What the algorithms ask of a memory box: satisfied by ``smbox.Box`` and by ``ModelBox``.
+"""The protocol of a memory box: ``smbox.Box`` and ``ModelBox`` implement it.
 
 Protocols only. Arrays are numpy arrays of the region's dtype and shape.
 """
@@ -82,7 +82,7 @@ class CounterLike(Protocol):
         """Add to it; return the value before."""
 
     def compare_and_swap(self, old: int, new: int) -> bool:
-        """Set it to ``new`` if it is ``old``; tell whether it was."""
+        """Set it to ``new`` if it is ``old``; return whether it was."""
 
     def wait(self, at_least: int, *, timeout_s: float | None = None) -> int:
         """Return the value when it is at least so much."""

@@ -1,4 +1,4 @@
-"""What users give, checked before anything is made: numbers, seconds, flags, models. Pure.
+"""Checks of user arguments: numbers, seconds, flags and models. Pure.
 
 A wrong type is a TypeError and an impossible value a ConfigError, as in all of smbox. What is
 no time in seconds is a ConfigError whatever its type, as smbox's own ``timeout_s`` has it.
@@ -164,7 +164,7 @@ def _sharing(tensors: Iterable[torch.Tensor]) -> tuple[torch.Tensor, torch.Tenso
 
 
 def _is_dense(tensor: torch.Tensor) -> bool:
-    """Tell whether a tensor's elements fill the memory from its first to its last byte."""
+    """Return whether a tensor's elements fill the memory from its first to its last byte."""
     if tensor.layout is not torch.strided or not tensor.numel():
         return False
     steps = zip(tensor.shape, tensor.stride(), strict=True)

@@ -1,4 +1,4 @@
-"""What smbox_torch needs beyond smbox; imported first, so that its lack has a clear error."""
+"""Dependencies of smbox_torch; imported first, so that a missing one raises a clear error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which worker of which run this process is, as ``smbox run`` or torchrun tells it.
+"""The rank and run of this process, as ``smbox run`` or torchrun set them.
 
 ``smbox run`` sets SMBOX_RANK, SMBOX_WORLD_SIZE and so on, ``torchrun`` sets RANK, WORLD_SIZE
 and so on. Where SMBOX_RANK is set, only ``smbox run``'s variables are read, else only
@@ -157,7 +157,7 @@ def world_or_launched(world: World | None, group: object = None) -> World:
 
 
 def _is_by_smbox(env: Mapping[str, str]) -> bool:
-    """Tell whether the variables of ``smbox run`` count: no later torchrun contradicts them."""
+    """Return whether the variables of ``smbox run`` count; a later torchrun overrides them."""
     if not env.get("SMBOX_RANK"):
         return False
     pairs = [(env.get(name), env.get(f"SMBOX_{name}")) for name in ("RANK", "WORLD_SIZE")]
@@ -178,5 +178,5 @@ def number_of(env: Mapping[str, str], name: str, default: int) -> int:
 
 
 def is_launched(env: Mapping[str, str]) -> bool:
-    """Tell whether a launcher (``smbox run``, torchrun) gave this process a rank."""
+    """Return whether a launcher (``smbox run``, torchrun) gave this process a rank."""
     return bool(env.get("SMBOX_RANK") or env.get("RANK"))

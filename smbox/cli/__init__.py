@@ -1,1 +1,1 @@
-"""The command line `smbox`: look at a memory, clean up after it, measure it."""
+"""The command line `smbox`: inspect, clean up and measure shared memory."""

@@ -1,4 +1,4 @@
-"""`smbox doctor`: what this machine and this environment give smbox, and what they do not."""
+"""`smbox doctor`: the features of smbox that this machine and environment support."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``smbox keygen``: keys for a memory node that other hosts reach, and for its clients."""
+"""``smbox keygen``: keys for a memory node and for its clients."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ DAYS_MAX: Final = 365_000
 def keygen(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the node's keys.")],
     client: Annotated[
-        list[str] | None, typer.Option(help="Name of a client to make; may be repeated.")
+        list[str] | None, typer.Option(help="Name of a client to create; may be repeated.")
     ] = None,
     role: Annotated[
-        str, typer.Option(help="What these clients may do: read, write or admin.")
+        str, typer.Option(help="Role of these clients: read, write or admin.")
     ] = "write",
     prefix: Annotated[
-        str, typer.Option(help="They may use only names that begin so; default: all.")
+        str, typer.Option(help="Allow only names with this prefix; default: all.")
     ] = "",
     days: Annotated[
-        int | None, typer.Option(help="They are refused after so many days; default: never.")
+        int | None, typer.Option(help="Days until their keys expire; default: never.")
     ] = None,
 ) -> None:
     """Make a node's key pair, unless DIR has one, and a key for each client.

@@ -1,4 +1,4 @@
-"""What the regions of a box are: of one node, striped, a part, or a part that nobody owns."""
+"""Layout names of regions: single-node, striped, part of a striped region, or orphan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`smbox`: the commands, and how an error of theirs ends the program."""
+"""The command `smbox`: its subcommands and the exit codes of errors."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _flush() -> None:
 
 
 def _can_print() -> bool:
-    """Tell whether what was printed gets out; if not, let Python not try again at its end."""
+    """Return whether what was printed gets out; if not, let Python not try again at its end."""
     try:
         _flush()
     except OSError:  # nobody reads it, or its disk is full

@@ -96,7 +96,7 @@ def _state(node: str, owner: tuple[int, int] | None, segments: tuple[str, ...]) 
 
 
 def _is_remnant(node: str, segments: tuple[str, ...]) -> bool:
-    """Tell whether nothing is left but what serves a superblock or regions.
+    """Return whether nothing is left but what serves a superblock or regions.
 
     Regions without a superblock are another matter: only people know what they hold.
     """
@@ -105,12 +105,12 @@ def _is_remnant(node: str, segments: tuple[str, ...]) -> bool:
 
 
 def _is_in_use(node: str) -> bool:
-    """Tell whether a local client of the node lives."""
+    """Return whether a local client of the node lives."""
     return any(journal.is_alive(node, slot_id) for slot_id in journal.slot_ids(node))
 
 
 def _is_locked(node: str) -> bool:
-    """Tell whether a process holds the node's lock: it may be opening the memory just now."""
+    """Return whether a process holds the node's lock: it may be opening the memory just now."""
     try:
         locks = LockFile(node)
     except SegmentError:
@@ -149,16 +149,18 @@ def _remove_locked(node: str) -> bool:
 
 def gc(
     *,
-    yes: Annotated[bool, typer.Option("--yes", help="Remove it; else only show.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Remove it instead of only showing it.")
+    ] = False,
     kept: Annotated[
-        bool, typer.Option("--kept", help="Also what nodes left by memnode --keep.")
+        bool, typer.Option("--kept", help="Include memory kept by memnode --keep.")
     ] = False,
     address: Annotated[
         str | None,
         typer.Option(
             "--address",
             "-a",
-            help="Of all nodes of an address space: remove orphaned parts there instead.",
+            help="Addresses of all nodes: process orphaned parts there instead.",
         ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,

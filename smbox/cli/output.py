@@ -1,4 +1,4 @@
-"""What the commands print: tables for people, JSON for programs, errors in one line."""
+"""Output of the commands: tables for people, JSON for programs, errors in one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`smbox gc --address`: parts of striped regions that no head names, at the nodes of a box."""
+"""`smbox gc --address`: orphaned parts of striped regions at the nodes of an address space."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands that other packages bring: entry points of the group ``smbox.commands``.
+"""Commands of other packages: entry points of the group ``smbox.commands``.
 
 A plug-in is loaded only when its name is on the command line or when help is asked for, so
 that `smbox ls` never pays for a framework, and the core never imports one by itself.

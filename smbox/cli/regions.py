@@ -27,7 +27,7 @@ Address = Annotated[
     typer.Option(
         "--address",
         "-a",
-        help="Of the memory node; of several with commas between; else $SMBOX_ADDRESS.",
+        help="Address of the memory node, or several with commas; else $SMBOX_ADDRESS.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -1,4 +1,4 @@
-"""``smbox demo``: a cluster of two nodes with two workers each, played on this host.
+"""``smbox demo``: a simulated cluster of two nodes with two workers each on this host.
 
 The workers of a node average their gradients through shared memory, the nodes exchange
 elastically with a memory node over tcp (HybridSGD), on scikit-learn's digits.
@@ -31,12 +31,10 @@ MEMORY = "64MiB"
 
 
 def command(
-    nodes: Annotated[int, typer.Option(help="Nodes to play.", min=1)] = 2,
-    per_node: Annotated[int, typer.Option(help="Workers of each node.", min=1)] = 2,
-    steps: Annotated[int, typer.Option(help="Steps of each worker.", min=20)] = 240,
-    picture: Annotated[Path, typer.Option(help="Where to write the curves (PNG).")] = Path(
-        "demo.png"
-    ),
+    nodes: Annotated[int, typer.Option(help="Number of nodes to simulate.", min=1)] = 2,
+    per_node: Annotated[int, typer.Option(help="Number of workers on each node.", min=1)] = 2,
+    steps: Annotated[int, typer.Option(help="Number of steps of each worker.", min=20)] = 240,
+    picture: Annotated[Path, typer.Option(help="PNG file for the curves.")] = Path("demo.png"),
 ) -> None:
     """Train a small network on several workers, and compare the center with one process."""
     check_picture(picture)

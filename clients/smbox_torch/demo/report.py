@@ -1,4 +1,4 @@
-"""What the demo shows in the end: the run beside one process, as a table and as curves."""
+"""The results of the demo: the run and one process, as a table and as curves."""
 
 from __future__ import annotations
 

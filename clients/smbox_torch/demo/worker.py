@@ -1,4 +1,4 @@
-"""What each worker of the demo does: train on its shard of the digits with HybridSGD.
+"""The worker of the demo: trains on its shard of the digits with HybridSGD.
 
 Run by the launcher, which tells it its place: ``python -m smbox_torch.demo.worker
 FOLDER``. The worker tells its launcher how far it is, and leaves its figures in FOLDER.

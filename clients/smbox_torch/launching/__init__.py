@@ -1,1 +1,1 @@
-"""The command ``smbox run``: memory nodes and workers, started, watched and ended."""
+"""The command ``smbox run``: starts, watches and ends memory nodes and workers."""

@@ -1,4 +1,4 @@
-"""The agent of a launcher in another host: starts what it is asked for, and ends with it.
+"""The agent on a remote host: starts processes for the launcher, and ends with it.
 
 It is started through the words that enter the host, and hears and answers in frames on its
 standard input and output. Environment and arguments come in frames, because ssh passes on no

@@ -1,4 +1,4 @@
-"""Processes that a launcher starts, listens to and ends, whatever they have started themselves.
+"""Child processes of a launcher: their output, and their end with all their descendants.
 
 A child leads a session of its own, so that ending it ends its own children too, and is told
 by a signal (PR_SET_PDEATHSIG) when the launcher dies, even if that is killed.
@@ -133,7 +133,7 @@ class Running(Protocol):
         """Return the pipes that bring its output."""
 
     def reap(self) -> bool:
-        """Tell whether the process has ended, ``exit_code`` is known and its output taken."""
+        """Return whether the process has ended, ``exit_code`` is known and its output taken."""
 
     def send(self, sign: signal.Signals) -> None:
         """Send a signal to the process and to all that it has started in its session."""
@@ -204,7 +204,7 @@ class Child:
         return end
 
     def reap(self) -> bool:
-        """Tell whether the process has ended; then end what it left and take its last lines.
+        """Return whether the process has ended; then end what it left and take its last lines.
 
         ``exit_code`` is its exit status from then on, or minus the signal that killed it.
         """

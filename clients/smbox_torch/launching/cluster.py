@@ -1,4 +1,4 @@
-"""The cluster that a launcher plays: who is where, and what each worker is told."""
+"""The simulated cluster of a launcher: the hosts and the environment of each worker."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class OnFailure(StrEnum):
 
     @property
     def restarts(self) -> bool:
-        """Whether workers are started again."""
+        """Whether failed workers are restarted."""
         return self in {OnFailure.RESTART, OnFailure.RESTART_ALL}
 
 

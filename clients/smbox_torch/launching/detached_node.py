@@ -1,4 +1,4 @@
-"""A memory node that is nobody's child, for launchers whose end kills their children.
+"""A detached memory node, for launchers that kill their children when they end.
 
 A memory node that is killed leaves its memory in /dev/shm; one that is told to stop removes it.
 This one watches its launcher by ``--parent-pid`` and stops by itself when that ends. Its shell

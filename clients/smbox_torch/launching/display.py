@@ -1,4 +1,4 @@
-"""What a launcher shows: one live line per worker on a terminal, plain lines in a pipe."""
+"""The display of a launcher: one live line per worker on a terminal, plain lines in a pipe."""
 
 from __future__ import annotations
 

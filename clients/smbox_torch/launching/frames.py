@@ -1,4 +1,4 @@
-"""What a launcher and its agent in another host tell each other: frames in two pipes. Pure.
+"""Frames between a launcher and its agent on a remote host, sent in two pipes. Pure.
 
 A frame is a kind (u8), the number of a process (u32) and a length (u64), little-endian, and so
 many bytes. What comes before ``BEGIN`` is of somebody else, a greeting of the login for one.
@@ -90,7 +90,7 @@ class Frames:
 
     @property
     def is_begun(self) -> bool:
-        """Tell whether BEGIN has come."""
+        """Return whether BEGIN has come."""
         return self._before is None
 
     def feed(self, chunk: bytes) -> None:

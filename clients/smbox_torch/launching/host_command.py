@@ -1,7 +1,7 @@
-"""The words that enter a host, as they run: frames go to the host's agent and come from it.
+"""The command that connects to a host, as a running process: frames to and from the agent.
 
-Nothing here waits for ever: a host that takes no frames, or sends what no agent sends, is given
-up. Its words are killed then, and an agent whose input ends so ends all that it has started.
+Every wait has a timeout: a host that accepts no frames, or sends invalid frames, is abandoned.
+The command is then killed. The agent sees the end of its input and ends all its processes.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class HostCommand:
 
     @property
     def is_lost(self) -> bool:
-        """Tell whether it has ended, is to end or was given up."""
+        """Return whether it has ended, is to end or was given up."""
         return self.is_closing or bool(self._fault) or self.process.exit_code is not None
 
     @property

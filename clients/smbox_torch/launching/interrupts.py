@@ -1,4 +1,4 @@
-"""Signals that end a process, as interrupts, so that ``finally`` runs."""
+"""Signals that end a process, turned into interrupts, so that ``finally`` runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs memory nodes and workers, played on this host or in several hosts, and ends them all.
+"""The launcher: runs memory nodes and workers on one or several hosts, and ends them all.
 
 The workers learn their places by SMBOX_ variables. With more than one node that is played here
 SMBOX_TRANSPORT=tcp keeps them from mapping memory that a real cluster could not map. After a

@@ -1,4 +1,4 @@
-"""This host, as a launcher starts processes in it: directly, as its own children."""
+"""The local host: the launcher starts processes as its own children."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class StartingHost(Protocol):
 
     @property
     def is_lost(self) -> bool:
-        """Tell whether nothing can be started there any more."""
+        """Return whether nothing can be started there any more."""
 
     def start(
         self,

@@ -1,4 +1,4 @@
-"""Keeps a memory node running for as long as a launcher does."""
+"""A memory node that runs as long as its launcher."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which program the words of a command line start, and whether it is there.
+"""The program that a command line starts, and the check that it exists.
 
 -m NAME ...    the module or package NAME, by this Python
 FILE.py ...    the file, by this Python

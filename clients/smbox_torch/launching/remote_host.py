@@ -1,4 +1,4 @@
-"""A host that a launcher enters: its agent (agent.py) starts what the launcher asks for."""
+"""A remote host: its agent (agent.py) starts processes for the launcher."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class FarChild:
             os.eventfd_write(self.pidfd, 1)
 
     def reap(self) -> bool:
-        """Tell whether the process has ended, ``exit_code`` is known and its output taken."""
+        """Return whether the process has ended, ``exit_code`` is known and its output taken."""
         if self._ended is None:
             is_late = self._killed_s is not None and time.monotonic() > self._killed_s
             self._host.look(is_late=is_late, is_told=lambda: self._ended is not None)
@@ -142,7 +142,7 @@ class RemoteHost:
 
     @property
     def is_lost(self) -> bool:
-        """Tell whether nothing can be started there any more."""
+        """Return whether nothing can be started there any more."""
         return self._entrance.is_lost
 
     def await_ready(self) -> None:
@@ -214,7 +214,7 @@ class RemoteHost:
         self.agent.reap()
 
     def end_orders(self) -> bool:
-        """Order nothing more; tell whether its agent ends all that it has started now."""
+        """Order nothing more; return whether its agent ends all that it has started now."""
         self._entrance.end_orders()
         return bool(self.pid or self._refused)
 

@@ -1,4 +1,4 @@
-"""Warnings that several ranks print, or one rank again and again: shown once, then counted."""
+"""Repeated warnings of one or several ranks: shown once, then counted."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class RepeatedWarnings:
         self._hushed: set[int] = set()
 
     def is_repeat(self, rank: int, line: str) -> bool:
-        """Count a line; tell whether it is, or belongs to, a warning that was shown already."""
+        """Count a line; return whether it belongs to a warning already shown."""
         found = TORCHS.fullmatch(line) or PYTHONS.fullmatch(line)
         if found is None:
             # Python shows the line of code, indented, below its warning.

@@ -29,30 +29,30 @@ Words = Annotated[
     typer.Argument(
         metavar="COMMAND",
         help="What each worker runs: FILE.py or -m MODULE (by this Python), or any program."
-        " What comes after it is its own, options too.",
+        " All arguments after it are passed to it.",
     ),
 ]
-Nodes = Annotated[int, typer.Option(help="Nodes to play.", min=1)]
-PerNode = Annotated[int, typer.Option(help="Workers of each node.", min=1)]
+Nodes = Annotated[int, typer.Option(help="Number of nodes to simulate.", min=1)]
+PerNode = Annotated[int, typer.Option(help="Number of workers on each node.", min=1)]
 Failure = Annotated[
     OnFailure,
     typer.Option(
-        help="After a worker has failed: end all (stop), let the others finish (continue),"
-        " start it again (restart), or end all and start all again (restart-all)."
+        help="Action after a worker fails: end all (stop), let the others finish (continue),"
+        " restart it (restart), or end and restart all (restart-all)."
     ),
 ]
 Restarts = Annotated[
     int | None,
     typer.Option(
-        help="With --on-failure restart: starts again of each worker at most; with"
-        " restart-all: of all together. [default: 3]",
+        help="With --on-failure restart: maximum restarts of each worker; with"
+        " restart-all: maximum restarts of all workers. [default: 3]",
         min=0,
     ),
 ]
 Ranks = Annotated[str | None, typer.Option(help="Show only these workers, for example 0,2.")]
 LogDir = Annotated[
     Path | None,
-    typer.Option(help="Write what each worker prints to rank0.log, rank1.log, ... there."),
+    typer.Option(help="Write the output of each worker to rank0.log, ... in this folder."),
 ]
 TorchrunEnv = Annotated[
     bool,
@@ -64,10 +64,10 @@ TorchrunEnv = Annotated[
 ]
 Address = Annotated[str | None, typer.Option(help="Use this memory node and start none.")]
 Memory = Annotated[
-    str | None, typer.Option(help="Memory of each memory node that is started, e.g. 1GiB.")
+    str | None, typer.Option(help="Memory of each started memory node, e.g. 1GiB.")
 ]
 MemoryNodes = Annotated[
-    int, typer.Option(help="Memory nodes to start, as one address space.", min=1)
+    int, typer.Option(help="Number of memory nodes to start, as one address space.", min=1)
 ]
 Hosts = Annotated[
     Path | None,
@@ -82,12 +82,12 @@ Keys = Annotated[
     typer.Option(
         metavar="DIR",
         help="With --hosts: folder of keys, as `smbox keygen` makes it, that memory nodes and"
-        " workers find by this path on their hosts.",
+        " workers read from this path on their hosts.",
     ),
 ]
 Insecure = Annotated[
     bool,
-    typer.Option("--insecure", help="With --hosts: no keys; the network is trusted."),
+    typer.Option("--insecure", help="With --hosts: use no keys, on a trusted network."),
 ]
 Grace = Annotated[float, typer.Option(help="Seconds between SIGTERM and SIGKILL.", min=0.0)]
 

@@ -1,4 +1,4 @@
-"""A worker's output as lines: what carriage returns and cursor movements overwrite is dropped.
+"""A worker's output as lines, without the text that cursor movements overwrite.
 
 A progress bar (tqdm, rich) writes its rows again and again. Like a terminal, a screen keeps the
 rows that may still be written over, and gives away as a line only what no longer changes. Rows

@@ -1,4 +1,4 @@
-"""Hosts of a run, entered, and its memory nodes in them; all end together."""
+"""The connected hosts of a run and the memory nodes on them; all end together."""
 
 from __future__ import annotations
 

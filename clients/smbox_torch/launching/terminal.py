@@ -1,4 +1,4 @@
-"""The lower end of a terminal: a display drawn again and again, or a worker's question.
+"""The bottom rows of a terminal: a redrawn display, or the prompt of a worker.
 
 While a worker asks (the prompt of a debugger), the display makes room for the question, so that
 the answer is typed behind it and nothing draws over it.

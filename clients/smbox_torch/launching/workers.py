@@ -1,4 +1,4 @@
-"""The workers of one start of a run, watched to their end; what happens when one fails."""
+"""The workers of one start of a run, and the handling of their failures."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ class Workers:
         self.display.state(rank, f"failed: {described(code)}" if code else "done")
 
     def _take_failure(self, rank: int, selector: selectors.BaseSelector, others: int) -> bool:
-        """Do what the plan says of a failed worker; tell whether it runs again."""
+        """Do what the plan says of a failed worker; return whether it runs again."""
         left = self.plan.restarts_max - self._again[rank]
         is_lost = self.serving.hosts[self.plan.places[rank].host].is_lost
         if self.plan.on_failure is OnFailure.RESTART and left > 0 and not is_lost:

@@ -1,1 +1,1 @@
-"""The command ``smbox plan``: predictions of the speed of each way of training."""
+"""The command ``smbox plan``: predicts the speed of each training method."""

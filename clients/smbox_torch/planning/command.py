@@ -1,4 +1,4 @@
-"""``smbox plan``: images per second of each way of training, before a network is rented."""
+"""``smbox plan``: predicts images per second of each training method."""
 
 from __future__ import annotations
 
@@ -24,13 +24,18 @@ COLUMNS = ("way", "workers", "images/s", "speed-up", "utilisation", "s/iteration
 
 
 def command(
-    file: Annotated[Path, typer.Argument(metavar="MODEL.toml", help="See docs/planner.md.")],
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="MODEL.toml", help="Settings of the plan: docs/planner.md."),
+    ],
     *,
     measure: Annotated[
         bool, typer.Option("--measure", help="Measure the computation on this processor.")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="JSON instead of a table.")] = False,
-    plot: Annotated[Path | None, typer.Option(help="Where to draw the rates (PNG).")] = None,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print JSON instead of a table.")
+    ] = False,
+    plot: Annotated[Path | None, typer.Option(help="PNG file for a plot of the rates.")] = None,
 ) -> None:
     """Predict images per second of each way of training, and what saturates."""
     told = toml.read(file, partial(read, is_measured=measure))

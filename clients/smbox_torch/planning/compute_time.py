@@ -1,4 +1,4 @@
-"""How long a computation takes, by its median."""
+"""The median duration of a computation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The picture of a plan: images per second over the number of workers."""
+"""The plot of a plan: images per second over the number of workers."""
 
 from __future__ import annotations
 

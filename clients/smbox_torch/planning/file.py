@@ -1,4 +1,4 @@
-"""What a plan is made for, as a TOML file says it. Pure."""
+"""The settings of a plan, read from a TOML file. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models of torchvision for the planner: their parameters, and the time that they compute."""
+"""Models of torchvision for the planner: their parameters and compute times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Images per second of a way of training, and the resource that decides them. Pure.
+"""Images per second of a training method, and the resource that limits them. Pure.
 
 A phase lasts as long as its busiest resource, and the messages in it that wait for one another
 one latency each:

@@ -1,4 +1,4 @@
-"""What each way of training moves in an iteration, phase by phase. Pure.
+"""The data that each training method moves in an iteration, phase by phase. Pure.
 
 S bytes of parameters in float32, W workers, N memory nodes, all links alike and full duplex.
 Bytes are those of the busiest worker and the busiest node: they decide when a phase ends.

@@ -1,4 +1,4 @@
-"""Links of a run, measured, and the hierarchy of groups that they suggest."""
+"""Measured links of a run, and the hierarchy of groups derived from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which workers step together: hosts joined as long as their links are of one kind. Pure.
+"""The choice of groups: hosts with links of the same class step together. Pure.
 
 The workers of a host always step together: they share memory. Hosts are then joined, the two
 nearest first, by complete linkage: the distance of two clusters is the slowest pair of workers

@@ -1,4 +1,4 @@
-"""Topology: who steps together, who speaks for each group, and which node holds what."""
+"""The hierarchy of a run: its groups, their leaders, and the placement on nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measures the links from all workers to all memory nodes, in rounds that share nothing.
+"""Measurement of the links from all workers to all memory nodes, in disjoint rounds.
 
 In each round a worker measures one node and a node is measured by one worker: worker w of W
 measures node (w + round) modulo max(W, N) of N. All put at once, then all get at once, so that

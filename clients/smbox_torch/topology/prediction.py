@@ -1,4 +1,4 @@
-"""How long the communication of a step takes, as measured links say. Pure.
+"""The predicted communication time of a step, from measured links. Pure.
 
 S bytes of the model. Of a group whose workers share a host nothing is counted: its mean is
 made in the memory of the host. A group over several hosts makes its mean at a memory node:

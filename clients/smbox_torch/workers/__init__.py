@@ -1,1 +1,1 @@
-"""The workers of a run: who is there, how far they are, and what each one reports."""
+"""The workers of a run: membership, progress and reports."""

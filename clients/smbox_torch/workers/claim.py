@@ -1,4 +1,4 @@
-"""Which algorithm, model and settings a run's name belongs to, so that none other uses it.
+"""The claim on the name of a run: one algorithm, model and set of settings for each name.
 
 A region ``NAME.algorithm`` of 512 bytes holds them as text; its first contents stay.
 

@@ -1,4 +1,4 @@
-"""Clocks of workers, side by side in one region, and waiting until none is too far behind."""
+"""Clocks of workers in one region, and waiting until no worker is too far behind."""
 
 from __future__ import annotations
 

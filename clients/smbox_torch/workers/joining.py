@@ -1,4 +1,4 @@
-"""Joining the workers of a run, as the user or a launcher says who works."""
+"""Joining a run, with the ranks that the user or a launcher gives."""
 
 from __future__ import annotations
 

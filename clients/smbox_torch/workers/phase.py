@@ -1,4 +1,4 @@
-"""Whether the memory of a run is fresh, so that a checkpoint is restored into it once.
+"""The phase of a run: fresh or in use, so that a checkpoint is restored only once.
 
 A counter ``NAME.phase`` goes from FRESH to IN_USE when the first worker exchanges something.
 When workers load a checkpoint before that, one of them writes the center while the counter is

@@ -1,4 +1,4 @@
-"""How a worker tells its launcher how far it is: lines of JSON in an inherited pipe.
+"""Progress reports of a worker to its launcher: lines of JSON in an inherited pipe.
 
 Without a launcher (``torchrun``, a plain run) reports go nowhere and cost nothing. A report
 never blocks training: one that finds the pipe full is dropped, the next one is newer anyway.

@@ -1,4 +1,4 @@
-"""Stopping together: when asynchronous workers, which are never equally far, end their run.
+"""A common end of a run for asynchronous workers, whose iteration counts differ.
 
 ShmCaffe (ICDCS 2018) has three rules: all stop when the *master* has done its iterations, when
 the *fastest* worker has, or when the *mean* over all workers reaches the target. Workers
@@ -85,7 +85,7 @@ class Stopping:
         self._ended = box.counter(f"{name}.stop.ended")
 
     def step(self) -> bool:
-        """Count one iteration of this worker; tell whether the run ends now.
+        """Count one iteration of this worker; return whether the run ends now.
 
         Raises:
             LeaseLostError: another process has this worker's rank.

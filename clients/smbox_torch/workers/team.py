@@ -1,4 +1,4 @@
-"""The workers of a run as one of them sees them: how many there are, and who is still there.
+"""The team: the living and the expected workers of a run, as one worker sees them.
 
 On a memory of smbox a worker joins the run (``smbox.join``), so that counts follow those who
 come, leave and die. On any other memory, a model of one in a test, the team is fixed.

@@ -1,1 +1,1 @@
-"""`smbox bench`: what smbox moves, each figure beside a limit measured in the same run."""
+"""`smbox bench`: rates of smbox, each beside a limit measured in the same run."""

@@ -1,4 +1,4 @@
-"""The command `smbox bench`: chooses rows, runs them and prints what they found."""
+"""The command `smbox bench`: selects rows, runs them and prints the results."""
 
 from __future__ import annotations
 
@@ -74,13 +74,15 @@ def cpu_name() -> str:
 
 def bench(
     *,
-    quick: Annotated[bool, typer.Option("--quick", help="Small sizes, few rounds.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Use small sizes and few rounds.")
+    ] = False,
     only: Annotated[
         list[str] | None, typer.Option("--only", help="Run the rows of this name or pattern.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Measure smbox on this machine, each figure beside the limit it is held to."""
+    """Measure smbox on this machine, each figure beside its limit."""
     scale = QUICK if quick else FULL
     names = chosen(only or [])
     found: list[Result] = []

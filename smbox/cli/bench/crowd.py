@@ -1,4 +1,4 @@
-"""Several client processes at once, each doing the same job, told when to begin."""
+"""Several client processes that run the same job at the same time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of many clients at once: on one local region, over tcp, and what the node keeps."""
+"""Rows with many clients: on one local region, over tcp, and the memory use of the node."""
 
 from __future__ import annotations
 

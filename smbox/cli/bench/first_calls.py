@@ -1,4 +1,4 @@
-"""A client process of the benchmark that has just begun: what its first calls are like.
+"""A new client process of the benchmark: it measures its first calls.
 
 Run as ``python -m smbox.cli.bench.first_calls ADDRESS TRANSPORT ZMQ_PORT CALLS``. It prints a
 line of JSON, a ``FirstCalls``; nothing was imported or compiled for it before.

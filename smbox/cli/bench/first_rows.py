@@ -1,4 +1,4 @@
-"""Rows of a process that has just begun: its import, and its slowest call."""
+"""Rows of a new process: its import time and its slowest call."""
 
 from __future__ import annotations
 

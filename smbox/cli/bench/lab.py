@@ -1,4 +1,4 @@
-"""Where the benchmark takes place: a memory node of its own, a peer for the limits, boxes."""
+"""Setup of the benchmark: a memory node, a peer for the limits, and boxes."""
 
 from __future__ import annotations
 

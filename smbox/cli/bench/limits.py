@@ -1,4 +1,4 @@
-"""The client's end of the limits: the fastest that plain TCP and bare ZeroMQ go here."""
+"""Client side of the limits: the maximum rates of plain TCP and bare ZeroMQ on this host."""
 
 from __future__ import annotations
 

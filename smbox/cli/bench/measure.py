@@ -1,4 +1,4 @@
-"""Timing calls against each other: interleaved, by medians, with the CPU time they took.
+"""Timing of several calls: interleaved, by medians, with their CPU time.
 
 A and B take turns within every round, and every second round runs backwards, so that a
 neighbour who slows this machine down for a while slows both down. The clock is given.

@@ -1,4 +1,4 @@
-"""The other end of the limits: a process that only moves bytes, over raw TCP or bare ZeroMQ.
+"""Server side of the limits: a process that only moves bytes, over raw TCP or bare ZeroMQ.
 
 Run as ``python -m smbox.cli.bench.peer``; prints a line of JSON with its two ports, serves
 one TCP connection and any number of ZeroMQ ones, and ends when its standard input does.

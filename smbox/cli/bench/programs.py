@@ -1,4 +1,4 @@
-"""Ending the programs that the benchmark starts: they stop when their standard input ends."""
+"""Termination of the programs of the benchmark: they exit when their standard input ends."""
 
 from __future__ import annotations
 

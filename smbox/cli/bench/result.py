@@ -1,4 +1,4 @@
-"""A line of the benchmark: a figure, the limit beside it, the goal it is held to. Pure."""
+"""A row of the benchmark: a figure, its limit and its goal. Pure."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Goal:
         return f"{self.of} {self}"
 
     def is_met(self, value: float) -> bool:
-        """Tell whether ``value`` is within the goal."""
+        """Return whether ``value`` is within the goal."""
         return (self.least is None or value >= self.least) and (
             self.most is None or value <= self.most
         )
@@ -77,7 +77,7 @@ class Result:
 
     @property
     def is_met(self) -> bool:
-        """Tell whether the goal is met; one about a ratio needs a limit."""
+        """Return whether the goal is met; one about a ratio needs a limit."""
         value = self.figure if self.goal.of == "figure" else self.ratio
         return value is not None and self.goal.is_met(value)
 

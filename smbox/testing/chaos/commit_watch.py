@@ -1,4 +1,4 @@
-"""Catching a process inside a commit: a kill at any moment seldom meets one.
+"""Waiting until a process is inside a commit, so that a kill interrupts the commit.
 
 The process is stopped, its journal slot looked at, and let go on if it is not where it is
 wanted; then again.

@@ -1,4 +1,4 @@
-"""The schedule of a chaos run: who is killed when, and what is asked at the end."""
+"""The schedule of a chaos run: kills, pauses and the checks at the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a client meant to do and what was acknowledged, in a file that survives its kill."""
+"""The log of a client: planned and acknowledged changes, in a file that survives its kill."""
 
 from __future__ import annotations
 

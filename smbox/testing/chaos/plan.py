@@ -1,4 +1,4 @@
-"""Who adds what where, so that every lost, doubled or torn change shows in a sum. Pure.
+"""The changes of each client, so that sums reveal lost, doubled and torn changes. Pure.
 
 The region has 3.5 stripes of int64. At both ends of each stripe lies a block of cells: one
 that all clients share, then one for each life of each client. A change adds the same amount
@@ -57,7 +57,7 @@ def blocks(window: int) -> list[int]:
 
 
 def touches(place: int, stripe: int) -> bool:
-    """Tell whether a change of this place commits in ``stripe``."""
+    """Return whether a change of this place commits in ``stripe``."""
     if place >= PUTS:
         return place == PUTS + stripe
     return any(block // 2 == stripe for block in blocks(place))

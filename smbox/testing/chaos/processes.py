@@ -1,4 +1,4 @@
-"""The processes of a chaos run: started, killed, paused and started anew."""
+"""The processes of a chaos run: started, killed, paused and restarted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tcp link in front of a node's unix socket, which can be cut, held and slow, at any byte."""
+"""A tcp proxy of a node's unix socket that can cut, hold or slow the link at any byte."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the sums are right: the region's contents against what the clients logged. Pure."""
+"""The check of the sums: the contents of the region against the logs of the clients. Pure."""
 
 from __future__ import annotations
 

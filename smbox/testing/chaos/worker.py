@@ -1,4 +1,4 @@
-"""The client of a chaos run: changes what the plan says, checks what it reads, logs the rest.
+"""The client of a chaos run: makes the planned changes, checks its reads, logs the rest.
 
 A process of its own, to be killed at any moment. It ends with a traceback if it sees what must
 not be: a wrong sum, an error other than a timeout, a call that outlives its timeout.
