@@ -21,9 +21,9 @@ from typing import Any
 import torch
 
 from smbox.errors import ConfigError
-from smbox_torch.averaging.alike import Alike
+from smbox_torch.averaging.equal_state import EqualState
 from smbox_torch.averaging.mean import Follow, Mean
-from smbox_torch.model.homes import Homes
+from smbox_torch.model.module_slots import ModuleSlots
 from smbox_torch.optimizer.stats import Recorder
 
 __all__ = ["GradientRounds"]
@@ -60,11 +60,11 @@ class GradientRounds:
         self._mean = mean
         self._demand = demand
         buffers = () if model is None else model.buffers()
-        self._homes = Homes(model, chain(parameters, buffers))
+        self._slots = ModuleSlots(model, chain(parameters, buffers))
         self.recorder = Recorder() if recorder is None else recorder
         self.weight = 1.0
         self.enabled = True
-        self.alike = Alike(optimizer)
+        self.equal_state = EqualState(optimizer)
         self._averaged: list[Callable[[], torch.Tensor | None]] | None = None
         self.steps = 0
         self._is_open = self._is_broken = False
@@ -113,11 +113,11 @@ class GradientRounds:
         self._missing.remove(index)
 
     def _begin(self, *, may_compare: bool = True) -> None:
-        self._homes.check()
+        self._slots.check()
         if self._demand is not None:
             self._demand()
-        self.alike.look()
-        self._mean.begin(self.weight, is_due=may_compare and self.alike.is_due)
+        self.equal_state.detect_writes()
+        self._mean.begin(self.weight, is_due=may_compare and self.equal_state.is_due)
         self._is_open = True
         self.discard()
         self._started_s = time.perf_counter()
@@ -140,8 +140,8 @@ class GradientRounds:
                 self._missing.clear()
                 self._mean.finish()
                 if self._mean.is_any_due:
-                    self._mean.compare(self.alike.digest())
-                    self.alike.agreed()
+                    self._mean.compare(self.equal_state.digest())
+                    self.equal_state.agreed()
         except BaseException:
             self._is_broken = True
             raise
@@ -155,7 +155,7 @@ class GradientRounds:
     def stepped(self) -> None:
         """Count a step with these gradients."""
         self.steps += 1
-        self.alike.note()
+        self.equal_state.record_writes()
         self.discard()
         self._mean.stepped(self.steps)
 
@@ -203,7 +203,7 @@ class GradientRounds:
                 own = [_like(each, state.get(each, {}).get(key)) for each in self._parameters]
                 if any(tensor is not None for tensor in own):
                     self._share(own)
-            self.alike.note()
+            self.equal_state.record_writes()
         finally:
             self.weight = weight
 

@@ -20,8 +20,8 @@ from typing import Final
 
 import torch
 
-from smbox_torch.averaging.alike import demand_alike
 from smbox_torch.averaging.buckets import Bucket, SharedRows, described, plan, shared_nbytes
+from smbox_torch.averaging.equal_state import check_equal
 from smbox_torch.averaging.host_memory import HostMemory
 from smbox_torch.averaging.mean import Follow, GradientViews
 from smbox_torch.averaging.packed import Packed, packed_nbytes
@@ -172,7 +172,7 @@ class HostMean:
 
         self.rendezvous.wait_until(lambda: not any(map(lags, range(len(digests)))), lags)
         found = {self._first_rank + rank: int(digests[rank]) for rank in self._present}
-        demand_alike({rank: word % (1 << DIGEST_BITS) for rank, word in found.items()})
+        check_equal({rank: word % (1 << DIGEST_BITS) for rank, word in found.items()})
 
     # -- steps -----------------------------------------------------------------------------
 

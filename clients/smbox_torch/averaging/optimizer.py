@@ -85,7 +85,7 @@ class AveragingOptimizer(WrappedOptimizer):
 
     def _step(self) -> None:
         """Step with the gradients as they are; all ranks do it."""
-        self._rounds.alike.look()
+        self._rounds.equal_state.detect_writes()
         self.inner.step()
         self.steps += 1
         self._rounds.recorder.steps += 1
@@ -199,7 +199,7 @@ class AveragingOptimizer(WrappedOptimizer):
 
     def _load_inner(self, state_dict: dict[str, Any]) -> None:
         super()._load_inner(state_dict)
-        self._rounds.alike.is_due = True
+        self._rounds.equal_state.is_due = True
 
     def stats(self) -> Stats:
         """Return what was counted: rounds of averaging as exchanges, waiting, bytes."""

@@ -27,7 +27,7 @@ from smbox_torch.averaging.optimizer import AveragingOptimizer
 from smbox_torch.averaging.packed import Packed, packed_nbytes
 from smbox_torch.averaging.ring import Exchange, Ring
 from smbox_torch.averaging.store_exchange import StoreExchange
-from smbox_torch.averaging.summed_mean import SummedMean, check_alike
+from smbox_torch.averaging.summed_mean import SummedMean, check_same_layout
 from smbox_torch.averaging.sync_group import TIMEOUT_S
 from smbox_torch.checks import seconds
 from smbox_torch.model.flat import unique
@@ -137,7 +137,7 @@ class RingAllReduce(AveragingOptimizer):
         try:
             by = RingSum(ring)
             mean = SummedMean(parameters, buffers, by)
-            check_alike([*parameters, *self._frozen, *buffers], by)
+            check_same_layout([*parameters, *self._frozen, *buffers], by)
             _begin_alike([*parameters, *self._frozen, *buffers], by)
         except BaseException:
             ring.close()

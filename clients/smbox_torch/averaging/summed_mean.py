@@ -17,13 +17,13 @@ from typing import Final, Protocol
 import torch
 
 from smbox.errors import ConfigError
-from smbox_torch.averaging.alike import demand_alike
 from smbox_torch.averaging.buckets import LOW_PRECISION, described
+from smbox_torch.averaging.equal_state import check_equal
 from smbox_torch.averaging.mean import Follow, GradientViews
 from smbox_torch.averaging.packed import Packed, packed_nbytes
 from smbox_torch.averaging.steps import behind, leads, step_mismatch
 
-__all__ = ["FLAGS", "Sum", "SummedMean", "check_alike", "flat_gradients"]
+__all__ = ["FLAGS", "Sum", "SummedMean", "check_same_layout", "flat_gradients"]
 
 WEIGHT: Final = 0
 STEPS: Final = 1
@@ -87,7 +87,7 @@ def flat_gradients(parameters: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     ]
 
 
-def check_alike(tensors: Sequence[torch.Tensor], by: Sum) -> None:
+def check_same_layout(tensors: Sequence[torch.Tensor], by: Sum) -> None:
     """Compare dtypes and shapes with the other ranks'.
 
     Raises:
@@ -187,7 +187,7 @@ class SummedMean:
         self._row[DIGEST] = digest
         table = self._by.table(self._row, (), self._state.memory)
         present = (table[:, JOINED] == 0).nonzero().flatten().tolist()
-        demand_alike({rank: int(table[rank, DIGEST]) for rank in present})
+        check_equal({rank: int(table[rank, DIGEST]) for rank in present})
 
     def stepped(self, steps: int) -> None:
         """Note it; the next row tells the others."""

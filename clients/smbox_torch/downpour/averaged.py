@@ -61,7 +61,7 @@ class AveragedDownpour(Downpour):
         for region, x, unused in zip(self.average.regions, sent, self._unused, strict=True):
             region.elastic(x, rate, delta=unused)
 
-    def _best(self) -> Center:
+    def _evaluated_center(self) -> Center:
         return self.average
 
     def _shared(self) -> Iterator[Shared]:

@@ -21,7 +21,7 @@ import torch
 
 from smbox_torch.boxes import BoxLike
 from smbox_torch.checks import whole
-from smbox_torch.downpour.moves import Moves
+from smbox_torch.downpour.pending_update import PendingUpdate
 from smbox_torch.optimizer.options import BoxOptions
 from smbox_torch.optimizer.wrapper import BoxOptimizer
 
@@ -60,7 +60,7 @@ class Downpour(BoxOptimizer):
         super().__init__(optimizer, box, name, **options)
         self.n_push = n_push
         self.n_fetch = n_fetch
-        self._moves = Moves(self.flat)
+        self._update = PendingUpdate(self.flat)
 
     def _advance(self) -> None:
         self._local_step()
@@ -71,7 +71,7 @@ class Downpour(BoxOptimizer):
 
     def _exchange(self, *, push: bool, fetch: bool) -> None:
         nbytes = self._exchange_nbytes(push=push, fetch=fetch)
-        with self._exchanging(nbytes), self._moves.gathered():
+        with self._exchanging(nbytes), self._update.collecting():
             self._transfer(push=push, fetch=fetch)
             if push:
                 self._average_buffers()
@@ -87,29 +87,29 @@ class Downpour(BoxOptimizer):
     def _transfer(self, *, push: bool, fetch: bool) -> None:
         """Push, fetch, or both as one operation."""
         if push:
-            sent = self.center.operands(self._moves.pending)
-            places = self._moves.base if fetch else [None] * len(sent)
+            sent = self.center.operands(self._update.pending)
+            places = self._update.base if fetch else [None] * len(sent)
             for region, moved, place in zip(self.center.regions, sent, places, strict=True):
                 region.accumulate(moved, out=place)
-            self._moves.pushed()
+            self._update.clear()
         else:
-            self.center.read(self._moves.base)
+            self.center.read(self._update.base)
         if fetch:
-            self._moves.take()
+            self._update.load_base()
 
     def center_into(self, model: torch.nn.Module) -> None:
         """Copy what is evaluated into a model; the worker's own goes on from there."""
-        with self._moves.standing_still():
+        with self._update.ignoring_changes():
             super().center_into(model)
 
     def _share(self) -> None:
         self._exchange(push=True, fetch=True)
 
     def _extra_state(self) -> dict[str, Any]:
-        return {"moves": self._moves.state()}
+        return {"moves": self._update.state()}
 
     def _load_extra_state(self, extra: dict[str, Any]) -> None:
-        self._moves.load_state(extra["moves"])
+        self._update.load_state(extra["moves"])
 
     def _forget_unshared(self) -> None:
-        self._moves.forget()
+        self._update.reset()

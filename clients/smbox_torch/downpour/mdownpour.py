@@ -32,7 +32,7 @@ from smbox_torch import checks
 from smbox_torch.adapter import as_array
 from smbox_torch.boxes import Array, BoxLike
 from smbox_torch.downpour.downpour import Downpour
-from smbox_torch.downpour.moves import Moves
+from smbox_torch.downpour.pending_update import PendingUpdate
 from smbox_torch.optimizer.center import Center, Shared
 from smbox_torch.optimizer.options import BoxOptions
 from smbox_torch.optimizer.plain_sgd import check_plain_sgd
@@ -74,7 +74,7 @@ class MDownpour(Downpour):
         super().__init__(optimizer, box, name, **options)
         self.velocity = Center(box, f"{name}.velocity", self.flat, init=0.0, leads=False)
         self._look_ahead()
-        self._changes = Moves(self.flat)
+        self._outside_changes = PendingUpdate(self.flat)
         self._remember()
 
     def _agreed(self) -> dict[str, object]:
@@ -83,7 +83,7 @@ class MDownpour(Downpour):
     def _look_ahead(self) -> None:
         """Move x from c, which it was set to, to c + momentum * v."""
         velocities = self.velocity.values().values()
-        with self._moves.standing_still():
+        with self._update.ignoring_changes():
             for buffer, v in zip(self.flat.buffers, velocities, strict=True):
                 x = buffer.load()
                 np.add(x, x.dtype.type(self.momentum) * as_array(v), out=x)
@@ -91,22 +91,22 @@ class MDownpour(Downpour):
 
     def _advance(self) -> None:
         self._begin_exchange()
-        self._changes.look()
-        self._changes.push_to(self.center)
-        self._moves.skip()
+        self._outside_changes.collect()
+        self._outside_changes.push_to(self.center)
+        self._update.rebase()
         try:
             super()._advance()
         finally:
-            self._changes.skip()  # what the step moved is no change
+            self._outside_changes.rebase()  # what the step moved is no change
 
     def center_into(self, model: torch.nn.Module) -> None:
         """Copy the center into a model; the worker's own goes on from there."""
-        with self._changes.standing_still():
+        with self._outside_changes.ignoring_changes():
             super().center_into(model)
 
     def _load_extra_state(self, extra: dict[str, Any]) -> None:
         super()._load_extra_state(extra)
-        self._changes.forget()
+        self._outside_changes.reset()
 
     def _exchange_nbytes(self, *, push: bool, fetch: bool) -> int:
         beside = self.velocity.sent_nbytes + self.velocity.nbytes
@@ -114,18 +114,18 @@ class MDownpour(Downpour):
 
     def _transfer(self, *, push: bool, fetch: bool) -> None:  # noqa: ARG002 - both, always
         vs = self._accelerate()
-        sent, places = self.center.operands(vs), self._moves.base
+        sent, places = self.center.operands(vs), self._update.base
         for region, v, moved, place in zip(self.center.regions, vs, sent, places, strict=True):
             region.accumulate(moved, out=place)
             np.multiply(v, v.dtype.type(self.momentum), out=v)
             np.add(place, v, out=place)
-        self._moves.pushed()
-        self._moves.take()
+        self._update.clear()
+        self._update.load_base()
 
     def _accelerate(self) -> list[Array]:
         """Set v = momentum * v + u at the memory; return the new v of each buffer."""
-        rates = [u.dtype.type(1.0 - self.momentum) for u in self._moves.pending]
-        moves = zip(self._moves.pending, rates, strict=True)
+        rates = [u.dtype.type(1.0 - self.momentum) for u in self._update.pending]
+        moves = zip(self._update.pending, rates, strict=True)
         sent = self.velocity.operands([u / rate for u, rate in moves])
         vs = []
         for region, s, rate in zip(self.velocity.regions, sent, rates, strict=True):

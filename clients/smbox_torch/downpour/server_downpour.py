@@ -34,7 +34,7 @@ from smbox.optimizer import code_of, settings_of
 from smbox_torch.adapter import as_array, saved
 from smbox_torch.boxes import Array, OptimizerLike, SteppingBoxLike
 from smbox_torch.checks import check_optimizer, real, whole
-from smbox_torch.downpour.moves import Moves
+from smbox_torch.downpour.pending_update import PendingUpdate
 from smbox_torch.optimizer.center import Shared
 from smbox_torch.optimizer.options import BoxOptions
 from smbox_torch.optimizer.wrapper import BoxOptimizer
@@ -101,7 +101,7 @@ class ServerDownpour(BoxOptimizer):
             for region in self.center.regions
         ]
         self.gathered: list[Array] = [np.zeros_like(b.host) for b in self.flat.buffers]
-        self._changes = Moves(self.flat)
+        self._outside_changes = PendingUpdate(self.flat)
 
     def _agreed(self) -> dict[str, object]:
         return super()._agreed() | self._server_settings
@@ -120,9 +120,9 @@ class ServerDownpour(BoxOptimizer):
         for buffer, gathered in zip(self.flat.buffers, self.gathered, strict=True):
             if buffer.gradient is not None:
                 np.add(gathered, as_array(buffer.gradient.cpu()), out=gathered)
-        self._changes.look()
+        self._outside_changes.collect()
         self._local_step()
-        self._changes.skip()
+        self._outside_changes.rebase()
         push, fetch = self.steps % self.n_push == 0, self.steps % self.n_fetch == 0
         if not (push or fetch):
             return
@@ -134,14 +134,14 @@ class ServerDownpour(BoxOptimizer):
                 self._push()
             if fetch:
                 self.center.fetch()
-                self._changes.skip()
+                self._outside_changes.rebase()
         if push:
             self._note_shared()
         self.recorder.behind(self.center.behind(mine=int(push)))
 
     def _push(self) -> None:
         lr = self.server_lr
-        self._changes.push_to(self.center)
+        self._outside_changes.push_to(self.center)
         sent = self.center.operands(self.gathered)
         for server, gradient, gathered in zip(self._servers, sent, self.gathered, strict=True):
             server.step(gradient, lr=lr)
@@ -150,11 +150,11 @@ class ServerDownpour(BoxOptimizer):
 
     def center_into(self, model: torch.nn.Module) -> None:
         """Copy the center into a model; the worker's own goes on from there."""
-        with self._changes.standing_still():
+        with self._outside_changes.ignoring_changes():
             super().center_into(model)
 
     def _share(self) -> None:
-        self._changes.look()
+        self._outside_changes.collect()
         self._exchange(push=True, fetch=True)
 
     def _shared(self) -> Iterator[Shared]:
@@ -163,15 +163,15 @@ class ServerDownpour(BoxOptimizer):
 
     def _extra_state(self) -> dict[str, Any]:
         gathered = [saved(each) for each in self.gathered]
-        return {"gathered": gathered, "changes": self._changes.state()}
+        return {"gathered": gathered, "changes": self._outside_changes.state()}
 
     def _load_extra_state(self, extra: dict[str, Any]) -> None:
         for mine, kept in zip(self.gathered, extra["gathered"], strict=True):
             mine[...] = kept.numpy().view(mine.dtype)
-        self._changes.load_state(extra["changes"])
+        self._outside_changes.load_state(extra["changes"])
 
     def _forget_unshared(self) -> None:
-        self._changes.forget()
+        self._outside_changes.reset()
         for gathered in self.gathered:
             gathered[...] = 0
 

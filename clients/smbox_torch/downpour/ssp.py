@@ -22,7 +22,7 @@ import torch
 
 from smbox_torch.boxes import BoxLike
 from smbox_torch.checks import seconds, whole
-from smbox_torch.downpour.moves import Moves
+from smbox_torch.downpour.pending_update import PendingUpdate
 from smbox_torch.optimizer.options import BoxOptions
 from smbox_torch.optimizer.wrapper import BoxOptimizer
 from smbox_torch.workers.clocks import Clocks
@@ -68,7 +68,7 @@ class SSP(BoxOptimizer):
         self.period = period
         self.timeout_s = timeout_s
         self.clocks = Clocks(box, f"{name}.clocks", self.team)
-        self._moves = Moves(self.flat)
+        self._update = PendingUpdate(self.flat)
         self._fetched_at = self.clocks.slowest()
 
     def _advance(self) -> None:
@@ -83,7 +83,7 @@ class SSP(BoxOptimizer):
         Raises:
             RequestTimeoutError: a worker stayed behind; the push is done, the fetch is not.
         """
-        with self._exchanging(self.center.sent_nbytes), self._moves.gathered():
+        with self._exchanging(self.center.sent_nbytes), self._update.collecting():
             self._push()
             now = self.clocks.tick()
             self._note_shared()
@@ -94,34 +94,34 @@ class SSP(BoxOptimizer):
         self.recorder.behind(self.center.behind())
 
     def _push(self) -> None:
-        sent = self.center.operands(self._moves.pending)
+        sent = self.center.operands(self._update.pending)
         for region, moved in zip(self.center.regions, sent, strict=True):
             region.accumulate(moved)
-        self._moves.pushed()
+        self._update.clear()
         self._average_buffers()
 
     def _fetch(self) -> None:
-        self.center.read(self._moves.base)
-        self._moves.take()
+        self.center.read(self._update.base)
+        self._update.load_base()
         self.recorder.nbytes += self.center.sent_nbytes
 
     def center_into(self, model: torch.nn.Module) -> None:
         """Copy the center into a model; the worker's own goes on from there."""
-        with self._moves.standing_still():
+        with self._update.ignoring_changes():
             super().center_into(model)
 
     def _extra_state(self) -> dict[str, Any]:
-        return {"moves": self._moves.state(), "age": self.clocks.mine - self._fetched_at}
+        return {"moves": self._update.state(), "age": self.clocks.mine - self._fetched_at}
 
     def _load_extra_state(self, extra: dict[str, Any]) -> None:
-        self._moves.load_state(extra["moves"])
+        self._update.load_state(extra["moves"])
         self._fetched_at = self.clocks.mine - extra["age"]
 
     def _forget_unshared(self) -> None:
-        self._moves.forget()
+        self._update.reset()
 
     def _share(self) -> None:
-        with self._exchanging(self.center.sent_nbytes), self._moves.gathered():
+        with self._exchanging(self.center.sent_nbytes), self._update.collecting():
             self._push()
         self._note_shared()
 

@@ -31,7 +31,7 @@ from smbox_torch.adapter import as_array
 from smbox_torch.boxes import Array, BoxLike
 from smbox_torch.checks import flag
 from smbox_torch.elastic.elastic import ElasticOptimizer
-from smbox_torch.elastic.overlap import Overlap, OwnMoves, ThreadedExchange
+from smbox_torch.elastic.overlap import NoBroadcast, Overlap, ThreadedExchange
 from smbox_torch.optimizer.options import BoxOptions
 
 __all__ = ["EASGD"]
@@ -70,7 +70,7 @@ class EASGD(ElasticOptimizer):
 
     def _overlapped(self) -> Overlap:
         flat = self.flat.buffers
-        return Overlap(flat, OwnMoves(flat), self.recorder, ThreadedExchange(self))
+        return Overlap(flat, NoBroadcast(flat), self.recorder, ThreadedExchange(self))
 
     def _advance(self) -> None:
         self._exchange_if_due()
@@ -112,7 +112,7 @@ class EASGD(ElasticOptimizer):
         self.recorder.waited(time.monotonic() - began_s)
         return [buffer.load() for buffer in self.flat.buffers]
 
-    def ask(self, xs: Sequence[Array], moves: Sequence[torch.Tensor]) -> None:
+    def request_moves(self, xs: Sequence[Array], moves: Sequence[torch.Tensor]) -> None:
         """Exchange x with the center; its moves come back in ``moves``.
 
         All of x that the memory answers is asked here, so that a worker whose exchanges run

@@ -27,7 +27,7 @@ from smbox_torch.boxes import BoxLike
 from smbox_torch.checks import seconds
 from smbox_torch.elastic.elastic import ElasticOptimizer
 from smbox_torch.elastic.stability import warn_if_unstable
-from smbox_torch.elastic.unfused import ThreeSteps
+from smbox_torch.elastic.unfused import UnfusedExchange
 from smbox_torch.optimizer.options import BoxOptions
 
 __all__ = ["SyncEASGD"]
@@ -67,7 +67,7 @@ class SyncEASGD(ElasticOptimizer):
             optimizer, box, name, period=period, moving_rate=moving_rate, **options
         )
         warn_if_unstable(self.moving_rate, self.workers)
-        self._exchange = ThreeSteps(list(self.center), self.moving_rate)
+        self._exchange = UnfusedExchange(list(self.center), self.moving_rate)
 
     def _agreed(self) -> dict[str, object]:
         return super()._agreed() | {"period": self.period}

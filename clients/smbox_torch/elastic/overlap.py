@@ -21,7 +21,7 @@ from smbox_torch.elastic.update_thread import UpdateThread
 from smbox_torch.model.flat import FlatBuffer, FlatParameters
 from smbox_torch.optimizer.stats import Recorder
 
-__all__ = ["Exchange", "Moves", "Overlap", "OwnMoves", "ThreadedExchange", "Worker"]
+__all__ = ["Exchange", "Moves", "NoBroadcast", "Overlap", "ThreadedExchange", "Worker"]
 
 
 class Moves(Protocol):
@@ -34,20 +34,20 @@ class Moves(Protocol):
         It is of the exchange that is next or under way.
         """
 
-    def ready(self) -> None:
+    def wait_writable(self) -> None:
         """Root: return when ``tensors`` may be written."""
 
-    def tell(self) -> None:
+    def publish(self) -> None:
         """Root, on whatever thread: ``tensors`` are written."""
 
-    def hear(self) -> None:
+    def receive(self) -> None:
         """Return when ``tensors`` may be read; all ranks call it."""
 
-    def used(self) -> None:
+    def release(self) -> None:
         """Let go of ``tensors`` and turn to the next exchange."""
 
 
-class OwnMoves:
+class NoBroadcast:
     """The moves of a rank that has x for itself.
 
     Args:
@@ -59,16 +59,16 @@ class OwnMoves:
             torch.empty_like(buffer.wide, device="cpu") for buffer in flat
         ]
 
-    def ready(self) -> None:
+    def wait_writable(self) -> None:
         """Return: nobody else reads them."""
 
-    def tell(self) -> None:
+    def publish(self) -> None:
         """Return: nobody else waits for them."""
 
-    def hear(self) -> None:
+    def receive(self) -> None:
         """Return: they are here."""
 
-    def used(self) -> None:
+    def release(self) -> None:
         """Return: the next ones go to the same place."""
 
 
@@ -93,7 +93,7 @@ class Worker(Protocol):
         Raises what keeps x from being exchanged.
         """
 
-    def ask(self, xs: Sequence[Array], moves: Sequence[torch.Tensor]) -> None:
+    def request_moves(self, xs: Sequence[Array], moves: Sequence[torch.Tensor]) -> None:
         """Exchange x with the center and leave it alone; its moves come back in ``moves``."""
 
 
@@ -127,8 +127,8 @@ class ThreadedExchange:
         self._thread.begin(partial(self._run, xs, moves, moves.tensors))
 
     def _run(self, xs: Sequence[Array], moves: Moves, tensors: Sequence[torch.Tensor]) -> None:
-        self._worker.ask(xs, tensors)
-        moves.tell()
+        self._worker.request_moves(xs, tensors)
+        moves.publish()
 
     def finish(self) -> None:
         """Wait for the exchange under way and count it."""
@@ -171,7 +171,7 @@ class Overlap:
         """Settle, and begin the next exchange with x as it is then."""
         self.settle()
         if self._exchange is not None:
-            self._moves.ready()
+            self._moves.wait_writable()
             self._exchange.begin(self._moves)
         self._pending, self._is_under_way = self._moves.tensors, True
 
@@ -195,7 +195,7 @@ class Overlap:
         self.finish()
         began_s = time.monotonic()
         with self._forgetting():
-            self._moves.hear()
+            self._moves.receive()
         took_s = time.monotonic() - began_s
         self._recorder.waited(took_s)
         if self._exchange is None:
@@ -223,7 +223,7 @@ class Overlap:
         self._pending = None
         if self._is_under_way:
             self._is_under_way = False
-            self._moves.used()
+            self._moves.release()
 
     @property
     def is_pending(self) -> bool:
@@ -252,10 +252,10 @@ class Overlap:
         if moves is None:
             return
         if self._exchange is not None:
-            self._moves.ready()
+            self._moves.wait_writable()
             for number, place in enumerate(self._moves.tensors):
                 place.copy_(moves[number] if moves else torch.zeros_like(place))
-            self._moves.tell()
+            self._moves.publish()
         self._pending, self._is_under_way = self._moves.tensors, True
 
     def close(self) -> None:

@@ -31,10 +31,10 @@ import torch
 
 from smbox_torch.boxes import BoxLike
 from smbox_torch.checks import flag
-from smbox_torch.elastic.adding import Adding, check_increment, increments_of
+from smbox_torch.elastic.center_add import CenterAdd, check_increment, create_increments
 from smbox_torch.elastic.elastic import ElasticOptimizer
 from smbox_torch.elastic.stability import warn_if_unstable
-from smbox_torch.elastic.unfused import ThreeSteps
+from smbox_torch.elastic.unfused import UnfusedExchange
 from smbox_torch.optimizer.options import BoxOptions
 
 __all__ = ["SEASGD"]
@@ -78,9 +78,11 @@ class SEASGD(ElasticOptimizer):
             optimizer, box, name, period=period, moving_rate=moving_rate, **options
         )
         warn_if_unstable(self.moving_rate, self.workers)
-        increments = increments_of(box, name, self.center, increment)
-        self._exchange = ThreeSteps(list(self.center), self.moving_rate, increments)
-        self._adding = Adding(self._exchange, self.center, self.recorder, is_hidden=is_hidden)
+        increments = create_increments(box, name, self.center, increment)
+        self._exchange = UnfusedExchange(list(self.center), self.moving_rate, increments)
+        self._adding = CenterAdd(
+            self._exchange, self.center, self.recorder, is_hidden=is_hidden
+        )
 
     def _advance(self) -> None:
         self._local_step()

@@ -17,10 +17,10 @@ from smbox_torch.boxes import AddingRegionLike, Array, RegionLike
 from smbox_torch.model.flat import FlatBuffer
 from smbox_torch.model.precision import Sender
 
-__all__ = ["ThreeSteps"]
+__all__ = ["UnfusedExchange"]
 
 
-class ThreeSteps:
+class UnfusedExchange:
     """One worker's reads and moves, kept between the steps of an exchange.
 
     Args:

@@ -41,7 +41,7 @@ from smbox_torch.boxes import Array, BoxLike, RegionLike
 from smbox_torch.checks import flag, real
 from smbox_torch.hogwild.statistics_stream import StatisticsStream
 from smbox_torch.hogwild.stream import Stream
-from smbox_torch.model.writes import Writes
+from smbox_torch.model.tensor_versions import TensorVersions
 from smbox_torch.optimizer.center import Center, Shared
 from smbox_torch.optimizer.moving_rate import FUSED_MOVING_RATE
 from smbox_torch.optimizer.options import BoxOptions
@@ -90,7 +90,7 @@ class Dogwild(BoxOptimizer):
         self._sums = Center(box, f"{name}.gradients", self.flat, init=0.0, leads=False)
         self._pending = [torch.zeros_like(b.wide, device="cpu") for b in self.flat.buffers]
         self._handing_over = threading.Lock()
-        self._writes = Writes(self.flat.tensors)
+        self._versions = TensorVersions(self.flat.tensors)
         self._statistics = StatisticsStream(self.buffers, self.counts)
         self._stream = None if pause_s is None else Stream(self.stream, pause_s)
 
@@ -100,7 +100,7 @@ class Dogwild(BoxOptimizer):
     def _demand_unchanged(self) -> None:
         """Raise ConfigError if somebody but the streamer changed a worker's weights."""
         self.flat.check()
-        if not self.is_master and self._writes.are_new():
+        if not self.is_master and self._versions.have_changed():
             raise ConfigError(
                 "a worker's model was changed, and the stream overwrites it: change the"
                 " master's, or load the model before the optimizer is wrapped; to go on,"
@@ -111,7 +111,7 @@ class Dogwild(BoxOptimizer):
     def center_into(self, model: torch.nn.Module) -> None:
         """Copy the weights into a model; it may be the worker's own."""
         super().center_into(model)
-        self._writes.note()
+        self._versions.record()
 
     def _demand_gradients(self) -> None:
         """Return: a master steps along dense sums, a worker not at all."""

@@ -34,7 +34,7 @@ from smbox_torch.hogwild.state import SharedState
 from smbox_torch.model.flat import check_views
 from smbox_torch.model.restoring import pairs_of
 from smbox_torch.model.sparse_gradients import check_sparse
-from smbox_torch.model.writes import Writes
+from smbox_torch.model.tensor_versions import TensorVersions
 from smbox_torch.optimizer.checkpoint import checkpoint, demand_algorithm, is_plain
 from smbox_torch.optimizer.joined import JoinedOptimizer
 from smbox_torch.optimizer.stats import Recorder, Stats
@@ -104,7 +104,7 @@ class Hogwild(JoinedOptimizer):
         self._tell_s = 0.0
         self._is_private = False
         self._tensors.become(self._views)
-        self._writes = Writes(self._tensors.parameters)
+        self._versions = TensorVersions(self._tensors.parameters)
         self._has_begun = False
 
     def _agreed(self) -> dict[str, object]:
@@ -125,7 +125,7 @@ class Hogwild(JoinedOptimizer):
         check_sparse(self.inner)
         self._places.check()
         check_views(self._tensors.every, self._views.every, "the shared memory")
-        if not self._has_begun and self._writes.are_new():
+        if not self._has_begun and self._versions.have_changed():
             raise ConfigError(
                 "the model was changed after the optimizer was wrapped, which overwrote what"
                 " all workers share: load the model before, or a checkpoint by load_state_dict"
@@ -148,7 +148,7 @@ class Hogwild(JoinedOptimizer):
         """Return what was counted: this worker's steps; nothing is exchanged."""
         return self._recorder.snapshot()
 
-    def _best(self) -> ModelTensors:
+    def _evaluated_center(self) -> ModelTensors:
         """Return what is evaluated: the shared model."""
         return self._views
 
@@ -166,8 +166,8 @@ class Hogwild(JoinedOptimizer):
             ConfigError: the parameters differ, or of several groups without names the order
                 in the model is unknown; the model is as it was.
         """
-        self._best().into(model, self._tensors, self.inner, self._owner)
-        self._writes.note()
+        self._evaluated_center().into(model, self._tensors, self.inner, self._owner)
+        self._versions.record()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the model and the optimizer's state as this worker sees them now."""
@@ -213,7 +213,7 @@ class Hogwild(JoinedOptimizer):
             if is_mine:
                 for tensor, values in saved:
                     tensor.copy_(values)
-                self._writes.note()
+                self._versions.record()
             if self._state is not None:
                 if is_mine:
                     self._state.store()

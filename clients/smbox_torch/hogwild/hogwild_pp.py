@@ -169,13 +169,13 @@ class HogwildPP(Hogwild):
         self._recorder.exchange(took_s=took_s, nbytes=nbytes)
         self._recorder.waited(took_s)
 
-    def _best(self) -> ModelTensors:
+    def _evaluated_center(self) -> ModelTensors:
         """Return what is evaluated: the model of the cluster where the token is."""
         return self._models[int(self._words[0])]
 
     def _take_center(self) -> None:
         """Take a copy of what is evaluated."""
-        best = self._best().every
+        best = self._evaluated_center().every
         self._detach()
         for tensor, values in zip(self._views.every, best, strict=True):
             tensor.copy_(values)

@@ -13,8 +13,8 @@ import torch
 from smbox_torch.averaging.box_group import AnyGroup
 from smbox_torch.averaging.host_mean import HostMean
 from smbox_torch.elastic.overlap import Overlap
+from smbox_torch.hybrid.broadcast import GroupBroadcast, open_broadcast
 from smbox_torch.hybrid.member import HybridMember
-from smbox_torch.hybrid.moves import GroupMoves, moves_of
 from smbox_torch.hybrid.root import HybridRoot
 from smbox_torch.optimizer.stats import Recorder
 from smbox_torch.world import World
@@ -26,7 +26,7 @@ class GroupExchange:
     """One rank's end of the exchanges of its group with the center.
 
     Args:
-        part: of this rank in the group.
+        role: of this rank in the group.
         group: a process group, a BoxGroup, or None for the ranks of this host.
         name: of the shared memory.
         world: who this process is.
@@ -37,7 +37,7 @@ class GroupExchange:
 
     def __init__(
         self,
-        part: HybridRoot | HybridMember,
+        role: HybridRoot | HybridMember,
         group: AnyGroup | None,
         name: str,
         world: World,
@@ -46,22 +46,22 @@ class GroupExchange:
         *,
         is_hidden: bool,
     ) -> None:
-        self._part = part
+        self._role = role
         self.is_hidden = is_hidden
-        flat, means = part.flat_buffers(), part.flat_statistics()
-        self.moves = moves_of(
+        flat, means = role.flat_buffers(), role.flat_statistics()
+        self.moves = open_broadcast(
             group, name, world, flat, timeout_s, mean=mean, is_hidden=is_hidden
         )
-        self._all_moves: list[GroupMoves] = [self.moves]
+        self._all_moves: list[GroupBroadcast] = [self.moves]
         self._parameters = Overlap(
-            flat, self.moves, part.recorder, part.exchanges(is_hidden=is_hidden)
+            flat, self.moves, role.recorder, role.exchanges(is_hidden=is_hidden)
         )
         self._statistics: Overlap | None = None
         if means:
-            beside = moves_of(group, f"{name}-means", world, means, timeout_s, mean=mean)
+            beside = open_broadcast(group, f"{name}-means", world, means, timeout_s, mean=mean)
             self._all_moves.append(beside)
             self._statistics = Overlap(
-                means, beside, Recorder(), part.exchanges_of_statistics()
+                means, beside, Recorder(), role.exchanges_of_statistics()
             )
 
     @property
@@ -98,11 +98,11 @@ class GroupExchange:
     def to_center(self) -> None:
         """Move the whole group to the center; all ranks call it, and then only close."""
         for moves in self._all_moves:
-            moves.end()
-        self._parameters.load_state(self._part.distances())
+            moves.disable_timeout()
+        self._parameters.load_state(self._role.distances())
         self._parameters.settle()
         if self._statistics is not None:
-            self._statistics.load_state(self._part.distances_of_statistics())
+            self._statistics.load_state(self._role.distances_of_statistics())
             self._statistics.settle()
 
     def close(self) -> None:

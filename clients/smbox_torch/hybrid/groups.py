@@ -15,14 +15,14 @@ from smbox_torch.averaging.box_group import AnyGroup, BoxGroup
 from smbox_torch.averaging.sync_group import check_timing
 from smbox_torch.boxes import BoxLike
 from smbox_torch.checks import whole
-from smbox_torch.hybrid.part import Way
+from smbox_torch.hybrid.roles import ExchangeSettings
 from smbox_torch.hybrid.root import groups_of
 from smbox_torch.topology.choice import choose
 from smbox_torch.topology.hierarchy import Topology
 from smbox_torch.topology.measuring import boxes_of, measure
 from smbox_torch.world import World
 
-__all__ = ["Groups", "Place", "Run", "place_of"]
+__all__ = ["Groups", "Placement", "Run", "find_placement"]
 
 AUTO = "auto"
 
@@ -49,7 +49,7 @@ class Run:
 
     name: str
     world: World
-    way: Way
+    settings: ExchangeSettings
     timeout_s: float
     bucket_nbytes: int
 
@@ -59,7 +59,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Placement:
     """One rank's.
 
     Args:
@@ -77,13 +77,13 @@ class Place:
     topology: Topology | None = None
 
 
-def place_of(
+def find_placement(
     run: Run,
     groups: Groups,
     box: BoxLike | None,
     group: dist.ProcessGroup | None,
     parameters: Sequence[torch.Tensor],
-) -> Place:
+) -> Placement:
     """Find a rank's place; with "auto" all ranks measure their links first.
 
     Args:
@@ -99,11 +99,11 @@ def place_of(
         WorkerLostError: "auto": a worker died meanwhile; no region of a model was created.
     """
     if groups is None:
-        groups = groups_of(run.world, group, is_needed=run.way.counts_groups)
+        groups = groups_of(run.world, group, is_needed=run.settings.counts_groups)
     if not isinstance(groups, str | Topology):
         groups = whole("groups", groups)
         local_rank = run.world.local_rank if group is None else dist.get_rank(group)
-        return Place(box, local_rank == 0, group, groups)
+        return Placement(box, local_rank == 0, group, groups)
     if group is not None:
         raise ConfigError('group= is a group already: it does not go with groups="auto"')
     if not isinstance(box, Box):
@@ -113,11 +113,11 @@ def place_of(
             raise ConfigError('groups= is a number, "auto" or a Topology', groups=groups)
         nbytes = CENTER_ITEMSIZE * sum(each.numel() for each in parameters)
         links = measure(box, run.name, world=run.world, timeout_s=run.timeout_s)
-        groups = choose(links, nbytes=nbytes, period=run.way.period)
-    return _placed(run, groups, box)
+        groups = choose(links, nbytes=nbytes, period=run.settings.period)
+    return _placement_in(run, groups, box)
 
 
-def _placed(run: Run, topology: Topology, box: Box) -> Place:
+def _placement_in(run: Run, topology: Topology, box: Box) -> Placement:
     world, boxes = run.world, boxes_of(box)
     nodes = {topology.center, *(group.node for group in topology.groups)} - {None}
     if len(topology.links.rows) != world.world_size or not nodes <= boxes.keys():
@@ -137,7 +137,7 @@ def _placed(run: Run, topology: Topology, box: Box) -> Place:
                 ranks=mine.ranks,
                 local_world_size=world.local_world_size,
             )
-        return Place(center, world.is_group_root, None, count, topology)
+        return Placement(center, world.is_group_root, None, count, topology)
     group = BoxGroup(
         boxes[mine.node],
         f"{run.name}.group{index}",
@@ -145,4 +145,4 @@ def _placed(run: Run, topology: Topology, box: Box) -> Place:
         world.rank,
         timeout_s=run.timeout_s,
     )
-    return Place(center, group.rank == 0, group, count, topology)
+    return Placement(center, group.rank == 0, group, count, topology)

@@ -33,9 +33,9 @@ from smbox_torch.averaging.mean import averaged
 from smbox_torch.averaging.sync_group import BUCKET_NBYTES, TIMEOUT_S, SyncGroup
 from smbox_torch.boxes import BoxLike
 from smbox_torch.hybrid.exchange import GroupExchange
-from smbox_torch.hybrid.groups import Groups, Run, place_of
+from smbox_torch.hybrid.groups import Groups, Run, find_placement
 from smbox_torch.hybrid.member import HybridMember
-from smbox_torch.hybrid.part import ExchangeName, Way, part_of
+from smbox_torch.hybrid.roles import ExchangeName, ExchangeSettings, create_role
 from smbox_torch.hybrid.root import HybridRoot, address_bytes
 from smbox_torch.optimizer.checkpoint import demand_algorithm, is_plain
 from smbox_torch.optimizer.options import BoxOptions
@@ -74,7 +74,7 @@ class HybridSGD(SyncGroup):
         ConnectError: "auto": a link cannot be measured; no region of the model was created.
     """
 
-    _part: HybridRoot | HybridMember
+    _role: HybridRoot | HybridMember
 
     def __init__(
         self,
@@ -96,16 +96,18 @@ class HybridSGD(SyncGroup):
         timeout_s: float = TIMEOUT_S,
         group: dist.ProcessGroup | None = None,
     ) -> None:
-        self._way = Way(exchange, period, moving_rate, overlap, increment)
-        run = Run(name, world_or_launched(world, group), self._way, timeout_s, bucket_nbytes)
-        place = place_of(run, groups, box, group, averaged(optimizer)[0])
+        self._settings = ExchangeSettings(exchange, period, moving_rate, overlap, increment)
+        run = Run(
+            name, world_or_launched(world, group), self._settings, timeout_s, bucket_nbytes
+        )
+        place = find_placement(run, groups, box, group, averaged(optimizer)[0])
         self.topology, box, mine = place.topology, place.box, place.group
         self.period, self.steps, self._shared_steps = period, 0, 0
         self._told = [address_bytes(box)]
         address = None if place.is_root else self._told[0]
         options = BoxOptions(model=model, center_dtype=center_dtype, wire=wire)
         options["workers"] = place.groups
-        self._part = part_of(optimizer, box, name, self._way, address, **options)
+        self._role = create_role(optimizer, box, name, self._settings, address, **options)
         shared = f"hybrid-{zlib.crc32(name.encode()):08x}"
         super().__init__(
             optimizer,
@@ -116,29 +118,29 @@ class HybridSGD(SyncGroup):
             timeout_s=timeout_s,
             group=mine,
         )
-        self._recorder, self._own = self._part.recorder, self._part.own
+        self._recorder, self._own = self._role.recorder, self._role.own
         try:
-            ends = (self._part, mine, f"{shared}-move", self.world, timeout_s, self._host_mean)
-            self._exchange = GroupExchange(*ends, is_hidden=self._way.is_hidden)
+            ends = (self._role, mine, f"{shared}-move", self.world, timeout_s, self._host_mean)
+            self._exchange = GroupExchange(*ends, is_hidden=self._settings.is_hidden)
         except BaseException:
             self._rounds.close(in_order=False)
             raise
 
     def _step(self) -> None:
-        if not self._way.steps_first:
+        if not self._settings.steps_first:
             self._exchange_if_due()
         if self._exchange.is_pending:
             self._rounds.meet()
         self._settle()
         super()._step()
         self._recorder.step()
-        if self._way.steps_first or self._way.is_hidden:
+        if self._settings.steps_first or self._settings.is_hidden:
             self._exchange_if_due()
 
     def _exchange_if_due(self) -> None:
         if self.steps % self.period == 0 and not self._exchange.is_pending:
             self._rounds.meet()
-            self._exchange.moves.due()
+            self._exchange.moves.announce_due()
             self.exchange()
 
     def _is_awaited(self) -> bool:
@@ -153,7 +155,7 @@ class HybridSGD(SyncGroup):
             WorkerLostError: a rank died, left or did not come; x is as it was.
         """
         self._demand_open()
-        self._part.own.check()
+        self._role.own.check()
         self._demand_unchanged()
         self._settle()
         with self._leaving_if_lost():
@@ -189,12 +191,12 @@ class HybridSGD(SyncGroup):
             ConnectError: the memory node cannot be reached from here.
         """
         self._exchange.finish()  # it reads x, which may be the model's
-        self._part.center_into(model)
+        self._role.center_into(model)
         self._remember_filled(model)
 
     def _take_center(self) -> None:
         self._exchange.finish()
-        self._part.take_center()
+        self._role.take_center()
 
     def state_dict(self) -> dict[str, Any]:
         """Return what :meth:`load_state_dict` needs; any rank may call it, alone.
@@ -202,8 +204,8 @@ class HybridSGD(SyncGroup):
         Only the root's holds the center, and the move of an exchange that is under way.
         """
         moves = self._exchange.state()  # before the center is read: it is in the center
-        self._part.steps = self.steps
-        return {**self._part.state_dict(), "rank": self.rank, "extra": {"moves": moves}}
+        self._role.steps = self.steps
+        return {**self._role.state_dict(), "rank": self.rank, "extra": {"moves": moves}}
 
     def load_state_dict(self, state_dict: dict[str, Any], *, force: bool = False) -> None:
         """Go on where :meth:`state_dict` was taken; every rank calls it at once.
@@ -221,12 +223,12 @@ class HybridSGD(SyncGroup):
         if is_plain(state_dict):
             self._load_inner(state_dict)
             return
-        demand_algorithm(state_dict, self._way.algorithm)
+        demand_algorithm(state_dict, self._settings.algorithm)
         self._exchange.finish()
-        self._part.load_state_dict(state_dict, force=force)
+        self._role.load_state_dict(state_dict, force=force)
         self._exchange.load_state(state_dict["extra"]["moves"])
         self._adopt()
-        self._rounds.alike.is_due = True
+        self._rounds.equal_state.is_due = True
         self.steps = state_dict["steps"]
         self._remember()
 
@@ -249,7 +251,7 @@ class HybridSGD(SyncGroup):
         with torch.no_grad():
             self._share_rest()
             self._has_ended = True
-            self._part.meet(timeout_s)
+            self._role.wait_for_groups(timeout_s)
             with self._leaving_if_lost():
                 self._exchange.to_center()
         self._leave(in_order=True)
@@ -281,7 +283,7 @@ class HybridSGD(SyncGroup):
         self._is_closed = True
         self._exchange.close()
         self._rounds.close(in_order=in_order)
-        self._part.close(exchange=False)
+        self._role.close(exchange=False)
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Close; after an error a process group is left at once."""

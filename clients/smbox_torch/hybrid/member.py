@@ -13,12 +13,12 @@ from smbox_torch.boxes import BoxLike, check_box
 from smbox_torch.checks import check_model
 from smbox_torch.model.flat import FlatBuffer, FlatParameters, float_buffers, other_buffers
 from smbox_torch.model.matching import names_of
-from smbox_torch.model.own_values import OwnValues
 from smbox_torch.model.precision import Precision
 from smbox_torch.model.restoring import restore
+from smbox_torch.model.worker_values import WorkerValues
 from smbox_torch.optimizer.center import Center
+from smbox_torch.optimizer.center_copy import CenterCopy
 from smbox_torch.optimizer.checkpoint import checkpoint
-from smbox_torch.optimizer.filling import Filling
 from smbox_torch.optimizer.options import BoxOptions
 from smbox_torch.optimizer.stats import Recorder
 
@@ -68,7 +68,7 @@ class HybridMember:
         self._statistics = FlatParameters(means, precision=precision) if means else None
         self._counts = [] if model is None else other_buffers(model)
         flats = (self._parameters, self._statistics)
-        self.own = OwnValues([flat for flat in flats if flat is not None])
+        self.own = WorkerValues([flat for flat in flats if flat is not None])
         self._box = box
         self._address = address
         self._algorithm = algorithm
@@ -89,7 +89,7 @@ class HybridMember:
             ConfigError: the parameters differ, or the root's box has no address.
             ConnectError: the root's memory node cannot be reached from here.
         """
-        filling = Filling(model, self._names)
+        filling = CenterCopy(model, self._names)
         center, *beside = self._centers()
         filling.parameters(center, groups=len(self.inner.param_groups))
         for statistics in beside:
@@ -117,7 +117,7 @@ class HybridMember:
     def exchanges_of_statistics(self) -> None:
         """Return None, likewise."""
 
-    def meet(self, timeout_s: float | None) -> None:
+    def wait_for_groups(self, timeout_s: float | None) -> None:
         """Return: the root waits, and this rank for the root."""
 
     def distances(self) -> list[torch.Tensor]:

@@ -50,12 +50,12 @@ class HybridRoot(EASGD):
         """Return the batch-norm statistics, none without ``model=``."""
         return () if self.buffers is None else self.buffers.flat.buffers
 
-    def tell(self, moves: Sequence[torch.Tensor]) -> None:
+    def publish_parameters(self, moves: Sequence[torch.Tensor]) -> None:
         """Exchange with the center; the moves of the parameters come back in ``moves``."""
         with torch.no_grad(), self._exchanging(self.exchange_nbytes):
-            self.ask([buffer.load() for buffer in self.flat.buffers], moves)
+            self.request_moves([buffer.load() for buffer in self.flat.buffers], moves)
 
-    def tell_statistics(self, moves: Sequence[torch.Tensor]) -> None:
+    def publish_statistics(self, moves: Sequence[torch.Tensor]) -> None:
         """Exchange the statistics, with moves of their own."""
         self.prepare()
         self.phase.use()
@@ -64,17 +64,19 @@ class HybridRoot(EASGD):
 
     def exchanges(self, *, is_hidden: bool) -> Exchange:
         """Return how the root exchanges: at once, or hidden on an update thread."""
-        return ThreadedExchange(self) if is_hidden else AtOnce(self.tell)
+        return (
+            ThreadedExchange(self) if is_hidden else ImmediateExchange(self.publish_parameters)
+        )
 
     def exchanges_of_statistics(self) -> Exchange:
         """Return how the root exchanges the statistics."""
-        return AtOnce(self.tell_statistics)
+        return ImmediateExchange(self.publish_statistics)
 
     def take_center(self) -> None:
         """Set the model of this rank to the center."""
         self._take_center()
 
-    def meet(self, timeout_s: float | None) -> None:
+    def wait_for_groups(self, timeout_s: float | None) -> None:
         """Wait for the other groups.
 
         Raises:
@@ -108,20 +110,20 @@ def _distances(center: Center) -> list[torch.Tensor]:
     ]
 
 
-class AtOnce:
+class ImmediateExchange:
     """Exchanges of a root that hides none: each is done when it has begun.
 
     Args:
-        tell: exchanges, and fills in the moves.
+        publish: exchanges, and fills in the moves.
     """
 
-    def __init__(self, tell: Callable[[Sequence[torch.Tensor]], None]) -> None:
-        self._tell = tell
+    def __init__(self, publish: Callable[[Sequence[torch.Tensor]], None]) -> None:
+        self._publish = publish
 
     def begin(self, moves: Moves) -> None:
         """Do the whole exchange."""
-        self._tell(moves.tensors)
-        moves.tell()
+        self._publish(moves.tensors)
+        moves.publish()
 
     def finish(self) -> None:
         """Return: it is done."""

@@ -15,9 +15,9 @@ import torch
 
 from smbox_torch.adapter import as_array
 from smbox_torch.boxes import Array, BoxLike
-from smbox_torch.elastic.adding import Adding, increments_of
+from smbox_torch.elastic.center_add import CenterAdd, create_increments
 from smbox_torch.elastic.stability import warn_if_unstable
-from smbox_torch.elastic.unfused import ThreeSteps
+from smbox_torch.elastic.unfused import UnfusedExchange
 from smbox_torch.hybrid.root import HybridRoot
 from smbox_torch.optimizer.options import BoxOptions
 
@@ -59,11 +59,11 @@ class SeasgdRoot(HybridRoot):
             optimizer, box, name, period=period, moving_rate=moving_rate, **options
         )
         warn_if_unstable(self.moving_rate, self.workers)
-        increments = increments_of(box, name, self.center, increment)
-        self._steps = ThreeSteps(list(self.center), self.moving_rate, increments)
-        self._adding = Adding(self._steps, self.center, self.recorder, is_hidden=overlap)
+        increments = create_increments(box, name, self.center, increment)
+        self._steps = UnfusedExchange(list(self.center), self.moving_rate, increments)
+        self._adding = CenterAdd(self._steps, self.center, self.recorder, is_hidden=overlap)
 
-    def ask(self, xs: Sequence[Array], moves: Sequence[torch.Tensor]) -> None:
+    def request_moves(self, xs: Sequence[Array], moves: Sequence[torch.Tensor]) -> None:
         """Read the center, tell the moves of x, and begin to add them to the center."""
         self._steps.read()
         self._adding.finish()
@@ -72,10 +72,10 @@ class SeasgdRoot(HybridRoot):
             as_array(move)[...] = distance
         self._adding.begin()
 
-    def meet(self, timeout_s: float | None) -> None:
+    def wait_for_groups(self, timeout_s: float | None) -> None:
         """Wait for the add under way, then for the other groups; raises as HybridRoot's."""
         self._adding.finish()
-        super().meet(timeout_s)
+        super().wait_for_groups(timeout_s)
 
     def load_state_dict(self, state_dict: dict[str, Any], *, force: bool = False) -> None:
         """Go on where a rank's ``state_dict`` was taken, after the add under way."""

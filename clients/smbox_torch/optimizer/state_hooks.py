@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
-__all__ = ["Hooked"]
+__all__ = ["HookedOptimizer"]
 
 
-class Hooked(torch.optim.Optimizer):
+class HookedOptimizer(torch.optim.Optimizer):
     """An optimizer whose subclasses define both methods anew, with the hooks around them.
 
     Each call by a user calls the hooks once: a method that is called by one that overrides it
@@ -41,7 +41,7 @@ class Hooked(torch.optim.Optimizer):
 
 def _saving(method: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
     @wraps(method)
-    def state_dict(self: Hooked) -> dict[str, Any]:
+    def state_dict(self: HookedOptimizer) -> dict[str, Any]:
         if self._is_inside:
             return method(self)
         for before in [*self._optimizer_state_dict_pre_hooks.values()]:
@@ -58,7 +58,7 @@ def _saving(method: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, An
 
 def _loading(method: Callable[..., None]) -> Callable[..., None]:
     @wraps(method)
-    def load_state_dict(self: Hooked, state_dict: dict[str, Any], **more: Any) -> None:
+    def load_state_dict(self: HookedOptimizer, state_dict: dict[str, Any], **more: Any) -> None:
         if self._is_inside:
             method(self, state_dict, **more)
             return

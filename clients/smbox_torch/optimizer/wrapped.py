@@ -15,16 +15,16 @@ import torch.distributed as dist
 from smbox.errors import ConfigError
 from smbox_torch.checks import check_model, check_optimizer
 from smbox_torch.model.digest import digest
-from smbox_torch.model.own_values import OwnValues
+from smbox_torch.model.worker_values import WorkerValues
 from smbox_torch.optimizer.checkpoint import is_plain
-from smbox_torch.optimizer.state_hooks import Hooked
+from smbox_torch.optimizer.state_hooks import HookedOptimizer
 from smbox_torch.optimizer.torch_group import warn_if_both_communicate
 from smbox_torch.world import World
 
 __all__ = ["WrappedOptimizer"]
 
 
-class WrappedOptimizer(Hooked):
+class WrappedOptimizer(HookedOptimizer):
     """A ``torch.optim.Optimizer`` whose groups and state are those of the optimizer inside.
 
     Hooks of steps, saving and loading are called as an optimizer of torch calls them, with the
@@ -51,7 +51,7 @@ class WrappedOptimizer(Hooked):
     _given: int | None = None
     """Digest of the values that the model was given, until the first step."""
 
-    _own: OwnValues | None = None
+    _own: WorkerValues | None = None
     """The worker's values while :meth:`eval` lends its model; None: that model is evaluated."""
 
     _has_ended = _is_closed = False
@@ -208,7 +208,7 @@ class WrappedOptimizer(Hooked):
     def train(self) -> None:
         """Put the worker's own values back into the model; harmless if they are there."""
         if self._own is not None:
-            self._own.give_back()
+            self._own.restore()
 
     def _take_center(self) -> None:
         """Set the worker's own model to the center."""

@@ -18,16 +18,16 @@ import torch
 from smbox import Member
 from smbox_torch.boxes import BoxLike
 from smbox_torch.model.flat import FlatParameters, checked, other_buffers
-from smbox_torch.model.homes import Homes
 from smbox_torch.model.matching import names_of
-from smbox_torch.model.own_values import OwnValues
+from smbox_torch.model.module_slots import ModuleSlots
 from smbox_torch.model.precision import Precision
 from smbox_torch.model.restoring import restore
 from smbox_torch.model.sparse_gradients import check_sparse
+from smbox_torch.model.worker_values import WorkerValues
 from smbox_torch.optimizer.batch_counts import BatchCounts
 from smbox_torch.optimizer.center import Center, Shared, center_of_buffers, statistics_of
+from smbox_torch.optimizer.center_copy import CenterCopy
 from smbox_torch.optimizer.checkpoint import checkpoint, demand_algorithm, is_plain
-from smbox_torch.optimizer.filling import Filling
 from smbox_torch.optimizer.joined import JoinedOptimizer
 from smbox_torch.optimizer.moving_rate import FUSED_MOVING_RATE
 from smbox_torch.optimizer.stats import Recorder, Stats
@@ -110,10 +110,10 @@ class BoxOptimizer(JoinedOptimizer):
             self.counts = BatchCounts(box, name, model if self.shares_counts else None)
             self.counts.share()
         flats = [center.flat for center in self._centers()]
-        self._homes = Homes(model, chain.from_iterable(flat.tensors for flat in flats))
+        self._slots = ModuleSlots(model, chain.from_iterable(flat.tensors for flat in flats))
         self._counts = [] if model is None else other_buffers(model)
         self._names = names_of(optimizer, model)
-        self._own = self.own = OwnValues(flats)
+        self._own = self.own = WorkerValues(flats)
         self._remember()
 
     def _local_step(self) -> None:
@@ -162,7 +162,7 @@ class BoxOptimizer(JoinedOptimizer):
     def _demand_exchangeable(self) -> None:
         """Raise ConfigError if the model got other parameters or buffers since."""
         self._demand_unchanged()
-        self._homes.check()
+        self._slots.check()
 
     def _centers(self) -> Iterator[Center]:
         """Iterate over parameters' and, if there are any, buffers' centers."""
@@ -183,12 +183,12 @@ class BoxOptimizer(JoinedOptimizer):
         floats = self.center
         self.recorder.nbytes += self.exchange_nbytes - floats.sent_nbytes - floats.nbytes
 
-    def _best(self) -> Center:
+    def _evaluated_center(self) -> Center:
         """Return what is evaluated in the end: the center, or an average of it."""
         return self.center
 
     def _take_center(self) -> None:
-        self._best().take()
+        self._evaluated_center().take()
         if self.buffers is not None:
             self.buffers.take()
         self.counts.share()
@@ -220,8 +220,8 @@ class BoxOptimizer(JoinedOptimizer):
             ConfigError: the parameters differ, or of several groups without names the order
                 in the model is unknown; the model is as it was.
         """
-        filling = Filling(model, self._names)
-        filling.parameters(self._best(), groups=len(self.param_groups))
+        filling = CenterCopy(model, self._names)
+        filling.parameters(self._evaluated_center(), groups=len(self.param_groups))
         if self.buffers is not None:
             filling.statistics(self.buffers)
         if self._model is not None:

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from smbox.errors import WorkerLostError
-from smbox_torch.elastic.overlap import Overlap, OwnMoves, ThreadedExchange
-from smbox_torch.hybrid.moves import HostMoves
+from smbox_torch.elastic.overlap import NoBroadcast, Overlap, ThreadedExchange
+from smbox_torch.hybrid.broadcast import HostBroadcast
 from smbox_torch.model.flat import FlatParameters
 from smbox_torch.optimizer.stats import Recorder
 from smbox_torch.world import World
@@ -29,7 +29,7 @@ class Worker:
         self.prepared += 1
         return [self.buffer.load()]
 
-    def ask(self, xs, moves) -> None:
+    def request_moves(self, xs, moves) -> None:
         self.gate.wait()
         moves[0].copy_(torch.from_numpy(xs[0]))
 
@@ -47,7 +47,7 @@ class Clock:
         return self.now_s
 
 
-class Told(OwnMoves):
+class Told(NoBroadcast):
     """Notes what is called."""
 
     def __init__(self, flat) -> None:
@@ -55,25 +55,25 @@ class Told(OwnMoves):
         self.calls: list[str] = []
         self.fails = False
 
-    def ready(self) -> None:
+    def wait_writable(self) -> None:
         self.calls.append("ready")
 
-    def tell(self) -> None:
+    def publish(self) -> None:
         self.calls.append("tell")
 
-    def hear(self) -> None:
+    def receive(self) -> None:
         self.calls.append("hear")
         if self.fails:
             raise ConnectionError("lost")
 
-    def used(self) -> None:
+    def release(self) -> None:
         self.calls.append("used")
 
 
-def overlapped(worker: Worker, moves: OwnMoves | None = None) -> Overlap:
+def overlapped(worker: Worker, moves: NoBroadcast | None = None) -> Overlap:
     flat = [worker.buffer]
     exchange = ThreadedExchange(worker)
-    return Overlap(flat, moves or OwnMoves(flat), worker.recorder, exchange)
+    return Overlap(flat, moves or NoBroadcast(flat), worker.recorder, exchange)
 
 
 def test_x_moves_when_it_is_settled_and_once():
@@ -205,11 +205,11 @@ def test_loading_replaces_the_exchange_under_way():
     overlap.close()
 
 
-def group(world: World, timeout_s: float = 60.0) -> tuple[Overlap, Worker, HostMoves]:
+def group(world: World, timeout_s: float = 60.0) -> tuple[Overlap, Worker, HostBroadcast]:
     """One rank of a group; the root exchanges."""
     worker = Worker()
     flat = [worker.buffer]
-    moves = HostMoves("moves", world, flat, timeout_s, sets=2)
+    moves = HostBroadcast("moves", world, flat, timeout_s, sets=2)
     exchange = ThreadedExchange(worker) if world.is_group_root else None
     return Overlap(flat, moves, worker.recorder, exchange), worker, moves
 

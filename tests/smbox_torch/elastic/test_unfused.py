@@ -6,16 +6,16 @@ import torch
 
 from smbox.errors import ConfigError
 from smbox.testing.model_box import ModelBox
-from smbox_torch.elastic.unfused import ThreeSteps
+from smbox_torch.elastic.unfused import UnfusedExchange
 from smbox_torch.model.flat import FlatParameters
 
 
-def exchange(box: ModelBox, *, staged: bool) -> tuple[torch.Tensor, ThreeSteps]:
+def exchange(box: ModelBox, *, staged: bool) -> tuple[torch.Tensor, UnfusedExchange]:
     x = torch.nn.Parameter(torch.full((3,), 2.0))
     buffer = FlatParameters([x]).buffers[0]
     center = box.create("c", shape=3, init=1.0)
     increments = [box.create("increment", shape=3)] if staged else None
-    return x, ThreeSteps([(buffer, center)], 0.5, increments)
+    return x, UnfusedExchange([(buffer, center)], 0.5, increments)
 
 
 def test_x_gives_what_the_center_gains():
@@ -47,4 +47,4 @@ def test_increments_need_a_memory_that_adds_regions():
     x = torch.nn.Parameter(torch.zeros(3))
     buffer = FlatParameters([x]).buffers[0]
     with pytest.raises(ConfigError, match="region to region"):
-        ThreeSteps([(buffer, PlainRegion())], 0.5, [PlainRegion()])
+        UnfusedExchange([(buffer, PlainRegion())], 0.5, [PlainRegion()])

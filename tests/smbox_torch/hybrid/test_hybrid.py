@@ -97,7 +97,7 @@ def test_only_the_root_moves_bytes_and_has_the_default_rate(worlds, each):
         one = hybrid(world, box, moving_rate=None, period=1)
         one.run(3)
         one.optimizer.close(exchange=False)
-        rate = getattr(one.optimizer._part, "moving_rate", None)
+        rate = getattr(one.optimizer._role, "moving_rate", None)
         return one.optimizer.stats(), one.optimizer.sync_stats(), rate
 
     (root, inside, rate), (member, _, none) = each(worlds(2, 2), work)[:2]
@@ -179,7 +179,7 @@ def test_a_root_whose_memory_fails_is_named_by_the_others(
     def work(world: World) -> None:
         one = hybrid(world, box, period=1, overlap=overlap)
         if world.is_group_root:
-            one.optimizer._part.ask = fail
+            one.optimizer._role.request_moves = fail
             with pytest.raises(ConnectionError), one.optimizer:
                 one.run(steps)
         else:
@@ -198,7 +198,7 @@ def test_closing_moves_all_ranks_by_the_exchange_under_way(worlds, each):
         one = hybrid(world, box, overlap=True)
         one.run(1)
         if world.is_group_root:
-            root = one.optimizer._part
+            root = one.optimizer._role
             ask = root.ask
             root.ask = lambda xs, moves: (gate.wait(), ask(xs, moves))[0]
         with suppress(KeyError), one.optimizer:

@@ -225,7 +225,7 @@ def test_the_default_moving_rate_of_uneven_hosts_is_the_same_on_all(each):
 
     def work(world: World) -> float | None:
         with wrapped(world, model(), box, exchange="seasgd", moving_rate=None) as optimizer:
-            return getattr(optimizer._part, "moving_rate", None)
+            return getattr(optimizer._role, "moving_rate", None)
 
     assert each(members, work) == [0.45, 0.45, None, None]
 

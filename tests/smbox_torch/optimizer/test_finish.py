@@ -36,7 +36,9 @@ def test_after_a_finish_that_timed_out_only_finish_and_close_go_on(
     two = worker(own_box, algorithm.make, rank=1, **settings)
     two.optimizer.close()
     one.optimizer.finish(timeout_s=WAIT_S)
-    np.testing.assert_array_equal(one.values(), one.optimizer._best().values()["float32"])
+    np.testing.assert_array_equal(
+        one.values(), one.optimizer._evaluated_center().values()["float32"]
+    )
     with pytest.raises(ConfigError, match="closed"):
         one.run()
 

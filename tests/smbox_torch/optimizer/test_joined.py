@@ -67,7 +67,7 @@ def test_finish_shares_the_rest_and_leaves_the_center_in_the_model(algorithm, wo
     one = worker(box, algorithm.make, **algorithm.settings)
     first = center(box)
     one.run(9)
-    best = one.optimizer._best()
+    best = one.optimizer._evaluated_center()
     one.optimizer.finish(timeout_s=WAIT_S)
     found = next(iter(best.values().values())).numpy()
     np.testing.assert_array_equal(one.values(), found)

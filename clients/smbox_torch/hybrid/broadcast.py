@@ -1,7 +1,7 @@
-"""How the move of a group reaches all its ranks: shared memory, a broadcast, or a node.
+"""Broadcasts of a group's move: by shared memory, a collective operation, or a node.
 
-The root fills ``tensors`` with the move that the memory told it and calls ``tell``; then every
-rank, the root too, calls ``hear``, finds it in ``tensors``, and says so by ``used``.
+The root writes the move that the memory returned to ``tensors`` and calls ``publish``. Then
+every rank, including the root, calls ``receive``, reads ``tensors``, and calls ``release``.
 """
 
 from __future__ import annotations
@@ -20,34 +20,40 @@ from smbox_torch.averaging.buckets import ALIGN_NBYTES, typed
 from smbox_torch.averaging.host_mean import HostMean
 from smbox_torch.averaging.host_memory import HostMemory
 from smbox_torch.averaging.torch_sum import group_errors, root_of
-from smbox_torch.elastic.overlap import Moves, OwnMoves
+from smbox_torch.elastic.overlap import Moves, NoBroadcast
 from smbox_torch.model.flat import FlatBuffer
 from smbox_torch.world import World
 
-__all__ = ["BoxMoves", "GroupMoves", "HostMoves", "TorchMoves", "moves_of"]
+__all__ = [
+    "BoxBroadcast",
+    "GroupBroadcast",
+    "HostBroadcast",
+    "TorchBroadcast",
+    "open_broadcast",
+]
 
-TOLD = 0  # counter of the rendezvous: exchanges whose move lies in the shared memory
-USED = 1  # counter: exchanges whose move this rank needs no more
+PUBLISHED = 0  # counter of the rendezvous: exchanges whose move lies in the shared memory
+RELEASED = 1  # counter: exchanges whose move this rank needs no more
 DUE = 2  # counter: exchanges that a step of this rank has come to
 
 
-class GroupMoves(Moves, Protocol):
+class GroupBroadcast(Moves, Protocol):
     """One rank's end."""
 
-    def due(self) -> None:
+    def announce_due(self) -> None:
         """Say that this rank's step has come to an exchange."""
 
     def is_due(self) -> bool:
         """Tell whether another rank's step has come to one, and this one's has not."""
 
-    def end(self) -> None:
+    def disable_timeout(self) -> None:
         """Say that the next move is the last, for which the root waits for other groups."""
 
     def close(self) -> None:
         """Leave."""
 
 
-class HostMoves:
+class HostBroadcast:
     """The root writes the move right into memory that the ranks of its host share.
 
     Args:
@@ -59,9 +65,9 @@ class HostMoves:
         mean: of the ranks' gradients; tells whether the root left out the step that waits.
 
     Raises:
-        WorkerLostError: a rank of this host never came; ``hear``: the root is lost;
-            ``ready``: a rank is lost.
-        StepMismatchError: ``hear``: the root skipped the step.
+        WorkerLostError: a rank of this host never came; ``receive``: the root is lost;
+            ``wait_writable``: a rank is lost.
+        StepMismatchError: ``receive``: the root skipped the step.
     """
 
     def __init__(
@@ -90,7 +96,7 @@ class HostMoves:
         """The set of the exchange that is next or under way."""
         return self._sets[self._done % len(self._sets)]
 
-    def due(self) -> None:
+    def announce_due(self) -> None:
         """Say so, to ranks that only follow."""
         self._memory.rendezvous.raise_to(DUE, self._done + 1)
 
@@ -99,62 +105,62 @@ class HostMoves:
         counters = self._memory.rendezvous.counters(DUE)
         return max(counters) > max(self._done, counters[self._memory.rendezvous.rank])
 
-    def end(self) -> None:
+    def disable_timeout(self) -> None:
         """Wait for the root as long as it lives, from now on."""
         self._memory.rendezvous.timeout_s = math.inf
 
-    def ready(self) -> None:
+    def wait_writable(self) -> None:
         """Wait until all ranks have used what lies in ``tensors``.
 
         With a round of gradients in between they have; an exchange may also be asked for.
         """
         limit = self._done + 1 - len(self._sets)
         if limit > 0:
-            self._memory.rendezvous.wait(USED, limit)
+            self._memory.rendezvous.wait(RELEASED, limit)
 
-    def tell(self) -> None:
+    def publish(self) -> None:
         """Say that the move is there."""
-        self._memory.rendezvous.raise_to(TOLD, self._done + 1)
+        self._memory.rendezvous.raise_to(PUBLISHED, self._done + 1)
 
-    def hear(self) -> None:
+    def receive(self) -> None:
         """Wait for the move."""
         meeting, number = self._memory.rendezvous, self._done + 1
 
-        def is_told() -> bool:
+        def is_published() -> bool:
             # Looked at first: a root tells the move before it begins what comes next.
             skipped = [] if self._mean is None else self._mean.skipped()
-            told = meeting.counters(TOLD)[0] >= number
+            told = meeting.counters(PUBLISHED)[0] >= number
             if skipped and not told and self._mean is not None:
                 self._mean.rendezvous.give_up_skipped(skipped)
             return told
 
-        meeting.wait_until(is_told, lambda rank: rank == 0 and not is_told())
+        meeting.wait_until(is_published, lambda rank: rank == 0 and not is_published())
 
-    def used(self) -> None:
+    def release(self) -> None:
         """Say that the root may write there again."""
         self._done += 1
-        self._memory.rendezvous.raise_to(USED, self._done)
+        self._memory.rendezvous.raise_to(RELEASED, self._done)
 
     def close(self) -> None:
         """Leave the memory."""
         self._memory.close()
 
 
-class SentMoves(OwnMoves):
+class MessageBroadcast(NoBroadcast):
     """The moves of ranks that have no memory in common, and learn in the step who steps."""
 
-    def due(self) -> None:
+    def announce_due(self) -> None:
         """Return: ranks that only follow learn it as all meet in the step."""
 
     def is_due(self) -> bool:
         """Return False, likewise."""
         return False
 
-    def end(self) -> None:
+    def disable_timeout(self) -> None:
         """Return: the limit of what is sent is the group's."""
 
 
-class BoxMoves(SentMoves):
+class BoxBroadcast(MessageBroadcast):
     """The root puts the move to the memory node of its group.
 
     Args:
@@ -167,7 +173,7 @@ class BoxMoves(SentMoves):
         super().__init__(flat)
         self._relay = Relay(group, name, self.tensors)
 
-    def hear(self) -> None:
+    def receive(self) -> None:
         """Put the move, or get it when the root has."""
         self._relay.pass_on(self.tensors)
 
@@ -175,7 +181,7 @@ class BoxMoves(SentMoves):
         """Leave; the box is the caller's."""
 
 
-class TorchMoves(SentMoves):
+class TorchBroadcast(MessageBroadcast):
     """The root broadcasts the move to its ``torch.distributed`` group.
 
     Args:
@@ -197,8 +203,8 @@ class TorchMoves(SentMoves):
             for told, buffer in zip(self.tensors, flat, strict=True)
         ]
 
-    def hear(self) -> None:
-        """Broadcast the move, or receive it; ``tell`` cannot, on a thread of its own.
+    def receive(self) -> None:
+        """Broadcast the move, or receive it; ``publish`` cannot, on a thread of its own.
 
         Collectives of a group happen in one order on all ranks, so one thread begins them.
         """
@@ -228,7 +234,7 @@ def _nbytes(buffer: FlatBuffer) -> int:
     return align(buffer.wide.nbytes, ALIGN_NBYTES)
 
 
-def moves_of(
+def open_broadcast(
     group: AnyGroup | None,
     name: str,
     world: World,
@@ -237,7 +243,7 @@ def moves_of(
     *,
     mean: HostMean | None,
     is_hidden: bool = False,
-) -> GroupMoves:
+) -> GroupBroadcast:
     """Open the way of the moves from the root to all ranks of a group, or of this host.
 
     A hidden exchange may begin as soon as the root has used the move of the last one (at period
@@ -245,7 +251,7 @@ def moves_of(
     need not wait for them.
     """
     if isinstance(group, BoxGroup):
-        return BoxMoves(group, name, flat)
+        return BoxBroadcast(group, name, flat)
     if group is not None:
-        return TorchMoves(group, flat, timeout_s)
-    return HostMoves(name, world, flat, timeout_s, sets=2 if is_hidden else 1, mean=mean)
+        return TorchBroadcast(group, flat, timeout_s)
+    return HostBroadcast(name, world, flat, timeout_s, sets=2 if is_hidden else 1, mean=mean)

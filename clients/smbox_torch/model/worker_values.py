@@ -9,10 +9,10 @@ import torch
 from smbox.errors import ConfigError
 from smbox_torch.model.flat import FlatParameters
 
-__all__ = ["OwnValues"]
+__all__ = ["WorkerValues"]
 
 
-class OwnValues:
+class WorkerValues:
     """What :meth:`WrappedOptimizer.eval` keeps and :meth:`WrappedOptimizer.train` gives back.
 
     Args:
@@ -24,22 +24,22 @@ class OwnValues:
         self._kept: list[dict[str, torch.Tensor]] | None = None
 
     @property
-    def are_kept(self) -> bool:
+    def are_saved(self) -> bool:
         """Whether the model holds other values now."""
         return self._kept is not None
 
     def replace(self, take: Callable[[], None]) -> None:
         """Keep the own values and let ``take`` overwrite them; what it raises undoes that."""
-        if self.are_kept:
+        if self.are_saved:
             return
         self._kept = self.values()
         try:
             take()
         except BaseException:
-            self.give_back()
+            self.restore()
             raise
 
-    def give_back(self) -> None:
+    def restore(self) -> None:
         """Put the own values into the model again, if they are kept."""
         kept, self._kept = self._kept, None
         for flat, values in zip(self._flats, kept or (), strict=False):
@@ -53,7 +53,7 @@ class OwnValues:
 
     def check(self) -> None:
         """Raise ConfigError while the model holds the center; nothing was changed."""
-        if self.are_kept:
+        if self.are_saved:
             raise ConfigError(
                 "the model holds the center, to be evaluated: call the optimizer's train()"
                 " before the next forward pass of training"

@@ -14,12 +14,12 @@ import torch
 
 from smbox.errors import ConfigError
 from smbox_torch.model.digest import digest
-from smbox_torch.model.writes import Writes
+from smbox_torch.model.tensor_versions import TensorVersions
 
-__all__ = ["Alike", "demand_alike"]
+__all__ = ["EqualState", "check_equal"]
 
 
-class Alike:
+class EqualState:
     """What one rank knows of its parameters and state since the ranks last agreed.
 
     Args:
@@ -31,24 +31,24 @@ class Alike:
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         self._optimizer = optimizer
-        self._writes = Writes(self._parameters())
+        self._versions = TensorVersions(self._parameters())
         self.is_due = True
 
     def _parameters(self) -> Iterator[torch.Tensor]:
         return (p for group in self._optimizer.param_groups for p in group["params"])
 
-    def look(self) -> None:
+    def detect_writes(self) -> None:
         """Look for writes, before this rank writes itself or asks the others to compare."""
-        self.is_due |= self._writes.are_new()
+        self.is_due |= self._versions.have_changed()
 
-    def note(self) -> None:
+    def record_writes(self) -> None:
         """Know of this rank's own writes, which are the same on all ranks."""
-        self._writes.note()
+        self._versions.record()
 
     def agreed(self) -> None:
         """Know that all ranks hold the same."""
         self.is_due = False
-        self.note()
+        self.record_writes()
 
     def digest(self) -> int:
         """Return a checksum of parameters and state; one pass over them."""
@@ -63,7 +63,7 @@ class Alike:
                     yield found
 
 
-def demand_alike(digests: Mapping[int, int]) -> None:
+def check_equal(digests: Mapping[int, int]) -> None:
     """Compare what the ranks hold.
 
     Args:

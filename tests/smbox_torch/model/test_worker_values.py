@@ -9,7 +9,7 @@ from smbox.errors import ConfigError
 from smbox.testing.model_box import ModelBox
 from smbox_torch import EASGD, Dogwild, Downpour
 from smbox_torch.model.flat import FlatParameters
-from smbox_torch.model.own_values import OwnValues
+from smbox_torch.model.worker_values import WorkerValues
 
 torch.set_num_threads(1)
 
@@ -163,9 +163,9 @@ def test_a_streaming_worker_keeps_its_model():
 
 def test_kept_values_are_copies_both_ways():
     weight = torch.nn.Parameter(torch.ones(3))
-    own = OwnValues([FlatParameters([weight])])
+    own = WorkerValues([FlatParameters([weight])])
     own.replace(weight.data.zero_)
     own.values()[0]["float32"].fill_(7.0)
-    own.give_back()
+    own.restore()
     assert weight.tolist() == [1.0] * 3
-    assert not own.are_kept
+    assert not own.are_saved

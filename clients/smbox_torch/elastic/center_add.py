@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from smbox.head import check_prefix
 from smbox_torch.boxes import BoxLike, RegionLike
-from smbox_torch.elastic.unfused import ThreeSteps
+from smbox_torch.elastic.unfused import UnfusedExchange
 from smbox_torch.elastic.update_thread import UpdateThread
 from smbox_torch.optimizer.center import Center
 from smbox_torch.optimizer.stats import Recorder
 
-__all__ = ["Adding", "check_increment", "increments_of"]
+__all__ = ["CenterAdd", "check_increment", "create_increments"]
 
 
 def check_increment(increment: str | None) -> None:
@@ -22,7 +22,7 @@ def check_increment(increment: str | None) -> None:
         check_prefix(increment)
 
 
-def increments_of(
+def create_increments(
     box: BoxLike, name: str, center: Center, increment: str | None
 ) -> list[RegionLike] | None:
     """Create one worker's own increment regions, or find those of its life before.
@@ -46,7 +46,7 @@ def increments_of(
     ]
 
 
-class Adding:
+class CenterAdd:
     """One worker's adds, at most one under way.
 
     Args:
@@ -57,7 +57,7 @@ class Adding:
     """
 
     def __init__(
-        self, steps: ThreeSteps, center: Center, recorder: Recorder, *, is_hidden: bool
+        self, steps: UnfusedExchange, center: Center, recorder: Recorder, *, is_hidden: bool
     ) -> None:
         self._steps = steps
         self._center = center

@@ -8,8 +8,8 @@ import torch
 
 from smbox.errors import WorkerLostError
 from smbox.testing.model_box import ModelBox
+from smbox_torch.hybrid.broadcast import PUBLISHED, RELEASED, HostBroadcast
 from smbox_torch.hybrid.hybrid import HybridSGD
-from smbox_torch.hybrid.moves import TOLD, USED, HostMoves
 from smbox_torch.model.flat import FlatBuffer
 from smbox_torch.world import World
 
@@ -22,12 +22,12 @@ def flat() -> list[FlatBuffer]:
 
 def test_ranks_of_a_host_find_what_the_root_told(run_ranks):
     def work(world: World) -> list[list[float]]:
-        moves = HostMoves("moves", world, flat(), LONG_S)
+        moves = HostBroadcast("moves", world, flat(), LONG_S)
         if world.is_group_root:
             for number, tensor in enumerate(moves.tensors):
                 tensor.fill_(number + 0.5)
-            moves.tell()
-        moves.hear()
+            moves.publish()
+        moves.receive()
         found = [tensor.tolist() for tensor in moves.tensors]
         moves.close()
         return found
@@ -37,10 +37,10 @@ def test_ranks_of_a_host_find_what_the_root_told(run_ranks):
 
 def test_a_root_that_left_without_telling_is_named(run_ranks):
     def work(world: World) -> None:
-        moves = HostMoves("moves", world, flat(), LONG_S)
+        moves = HostBroadcast("moves", world, flat(), LONG_S)
         if not world.is_group_root:
             with pytest.raises(WorkerLostError, match="rank 0 has left"):
-                moves.hear()
+                moves.receive()
         moves.close()
 
     run_ranks(2, work)
@@ -48,16 +48,16 @@ def test_a_root_that_left_without_telling_is_named(run_ranks):
 
 def test_an_exchange_is_due_for_those_who_have_not_come_to_it(run_ranks):
     def work(world: World) -> list[bool]:
-        moves = HostMoves("moves", world, flat(), LONG_S)
+        moves = HostBroadcast("moves", world, flat(), LONG_S)
         meeting, found = moves._memory.rendezvous, []
         for turn in (1, 2):
             if turn == 2 and world.rank == 1:
-                moves.due()
-            meeting.raise_to(USED, turn)
-            meeting.wait(USED, turn)
+                moves.announce_due()
+            meeting.raise_to(RELEASED, turn)
+            meeting.wait(RELEASED, turn)
             found.append(moves.is_due())
-            meeting.raise_to(TOLD, turn)
-            meeting.wait(TOLD, turn)  # all have looked
+            meeting.raise_to(PUBLISHED, turn)
+            meeting.wait(PUBLISHED, turn)  # all have looked
         moves.close()
         return found
 
@@ -91,30 +91,30 @@ def test_a_move_stays_until_all_have_used_it(run_ranks):
     """The root is up to one exchange ahead with two sets, never more."""
     own = threading.Event()
 
-    def tell(moves: HostMoves, value: float) -> list[int]:
-        moves.ready()
-        used = moves._memory.rendezvous.counters(USED)
+    def tell(moves: HostBroadcast, value: float) -> list[int]:
+        moves.wait_writable()
+        used = moves._memory.rendezvous.counters(RELEASED)
         moves.tensors[0].fill_(value)
-        moves.tell()
-        moves.hear()
-        moves.used()
+        moves.publish()
+        moves.receive()
+        moves.release()
         return used
 
     def work(world: World) -> list:
-        moves = HostMoves("moves", world, flat(), LONG_S, sets=2)
+        moves = HostBroadcast("moves", world, flat(), LONG_S, sets=2)
         if world.is_group_root:
             found = [tell(moves, 1.0), tell(moves, 2.0)]
             own.set()
             found.append(tell(moves, 3.0))
         else:
-            moves.hear()
+            moves.receive()
             own.wait(LONG_S)
             found = [moves.tensors[0][0].item()]
             for _ in range(2):
-                moves.used()
-                moves.hear()
+                moves.release()
+                moves.receive()
                 found.append(moves.tensors[0][0].item())
-            moves.used()
+            moves.release()
         moves.close()
         return found
 
@@ -127,12 +127,12 @@ def test_a_move_stays_until_all_have_used_it(run_ranks):
 
 def test_a_root_does_not_wait_for_a_rank_that_has_left(run_ranks):
     def work(world: World) -> None:
-        moves = HostMoves("moves", world, flat(), LONG_S)
+        moves = HostBroadcast("moves", world, flat(), LONG_S)
         if world.is_group_root:
-            moves.tell()
-            moves.used()
+            moves.publish()
+            moves.release()
             with pytest.raises(WorkerLostError, match="rank 1 has left"):
-                moves.ready()
+                moves.wait_writable()
         moves.close()
 
     run_ranks(2, work)
@@ -141,17 +141,17 @@ def test_a_root_does_not_wait_for_a_rank_that_has_left(run_ranks):
 SCRIPT = """
 import json
 from smbox_torch.model.flat import FlatBuffer
-from smbox_torch.hybrid.moves import TorchMoves
+from smbox_torch.hybrid.broadcast import TorchBroadcast
 
 flat = [FlatBuffer([torch.zeros(5)]), FlatBuffer([torch.zeros(3, dtype=torch.float64)])]
-moves = TorchMoves(dist.group.WORLD, flat, 60.0)
+moves = TorchBroadcast(dist.group.WORLD, flat, 60.0)
 found = []
 for turn in range(2):
     if rank == 0:
         for number, tensor in enumerate(moves.tensors):
             tensor.fill_(turn + number + 0.5)
-        moves.tell()
-    moves.hear()
+        moves.publish()
+    moves.receive()
     found.append([tensor.tolist() for tensor in moves.tensors])
 moves.close()
 print(json.dumps(found))
@@ -160,9 +160,9 @@ print(json.dumps(found))
 LATE = """
 from smbox.errors import WorkerLostError
 from smbox_torch.model.flat import FlatBuffer
-from smbox_torch.hybrid.moves import TorchMoves
+from smbox_torch.hybrid.broadcast import TorchBroadcast
 
-moves = TorchMoves(dist.group.WORLD, [FlatBuffer([torch.zeros(5)])], 0.2)
+moves = TorchBroadcast(dist.group.WORLD, [FlatBuffer([torch.zeros(5)])], 0.2)
 gate = sys.argv[1] + ".gate"
 if rank == 0:
     os.mkfifo(gate)
@@ -171,7 +171,7 @@ if rank == 0:
     open(gate).read()  # until the other one has given up
 else:
     try:
-        moves.hear()
+        moves.receive()
     except WorkerLostError:
         print("given up", flush=True)
     open(gate, "w").close()

@@ -12,7 +12,7 @@ import torch
 from smbox.errors import ConfigError
 from smbox.testing.model_box import ModelBox
 from smbox_torch import HybridSGD, ParameterServer, RingAllReduce, SyncGroup
-from smbox_torch.averaging.alike import demand_alike
+from smbox_torch.averaging.equal_state import check_equal
 from smbox_torch.averaging.optimizer import AveragingOptimizer
 from smbox_torch.world import World
 
@@ -252,6 +252,6 @@ def test_the_error_names_the_fewer_ranks_and_of_halves_those_without_the_lowest(
         ({0: 1, 1: 2, 2: 3}, [1, 2]),
     ):
         with pytest.raises(ConfigError) as error:
-            demand_alike(digests)
+            check_equal(digests)
         assert error.value.facts["ranks"] == ranks
-    demand_alike({0: 7, 1: 7})
+    check_equal({0: 7, 1: 7})

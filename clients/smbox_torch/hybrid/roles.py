@@ -1,4 +1,4 @@
-"""Which part a rank has in HybridSGD: the group's root, which exchanges in its way, or not."""
+"""Which role a rank has in HybridSGD: the root of its group, or another member."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import torch
 from smbox.errors import ConfigError
 from smbox_torch.boxes import BoxLike
 from smbox_torch.checks import flag, whole
-from smbox_torch.elastic.adding import check_increment
+from smbox_torch.elastic.center_add import check_increment
 from smbox_torch.elastic.stability import check_moving_rate
 from smbox_torch.hybrid.member import HybridMember
 from smbox_torch.hybrid.root import HybridRoot
 from smbox_torch.hybrid.seasgd import SeasgdRoot
 from smbox_torch.optimizer.options import BoxOptions
 
-__all__ = ["ExchangeName", "Way", "part_of"]
+__all__ = ["ExchangeName", "ExchangeSettings", "create_role"]
 
 ExchangeName = Literal["elastic", "seasgd"]
 ROOTS: dict[str, type[HybridRoot]] = {"elastic": HybridRoot, "seasgd": SeasgdRoot}
 
 
 @dataclass(frozen=True)
-class Way:
+class ExchangeSettings:
     """How a group exchanges with the center; see HybridSGD.
 
     Raises:
@@ -69,11 +69,11 @@ class Way:
         return self.overlap and not self.steps_first
 
 
-def part_of(
+def create_role(
     optimizer: torch.optim.Optimizer,
     box: BoxLike | None,
     name: str,
-    way: Way,
+    settings: ExchangeSettings,
     address: torch.Tensor | None,
     **options: Unpack[BoxOptions],
 ) -> HybridRoot | HybridMember:
@@ -83,7 +83,7 @@ def part_of(
         optimizer: the one inside.
         box: of this rank.
         name: of the run.
-        way: how the root exchanges.
+        settings: how the root exchanges.
         address: of the root's box, which the root will have told; None on the root.
         options: model, center_dtype, wire, and workers, the number of groups.
 
@@ -91,25 +91,25 @@ def part_of(
         ConfigError: a root without a box.
     """
     if address is not None:
-        return HybridMember(optimizer, box, name, address, way.algorithm, **options)
+        return HybridMember(optimizer, box, name, address, settings.algorithm, **options)
     if box is None:
         raise ConfigError("the root of a group needs a box")
-    if not way.steps_first:
+    if not settings.steps_first:
         return HybridRoot(
             optimizer,
             box,
             name,
-            period=way.period,
-            moving_rate=way.moving_rate,
+            period=settings.period,
+            moving_rate=settings.moving_rate,
             **options,
         )
     return SeasgdRoot(
         optimizer,
         box,
         name,
-        period=way.period,
-        moving_rate=way.moving_rate,
-        overlap=way.overlap,
-        increment=way.increment,
+        period=settings.period,
+        moving_rate=settings.moving_rate,
+        overlap=settings.overlap,
+        increment=settings.increment,
         **options,
     )

@@ -9,10 +9,10 @@ import torch
 
 from smbox.errors import ConfigError
 
-__all__ = ["Homes"]
+__all__ = ["ModuleSlots"]
 
 
-class Homes:
+class ModuleSlots:
     """The places of some tensors in a model; a look at them costs less than a walk over it.
 
     Args:
@@ -21,11 +21,11 @@ class Homes:
     """
 
     def __init__(self, model: torch.nn.Module | None, tensors: Iterable[torch.Tensor]) -> None:
-        self._homes = [] if model is None else _homes(model, {id(each) for each in tensors})
+        self._slots = [] if model is None else _slots(model, {id(each) for each in tensors})
 
     def check(self) -> None:
         """Raise ConfigError if a tensor, or a module that holds one, is another one now."""
-        for home, name, kept in self._homes:
+        for home, name, kept in self._slots:
             if home.get(name) is not kept:
                 raise ConfigError(
                     "a parameter, buffer or module of the model is another one than it was"
@@ -35,7 +35,7 @@ class Homes:
                 )
 
 
-def _homes(model: torch.nn.Module, kept: set[int]) -> list[tuple[dict[str, Any], str, Any]]:
+def _slots(model: torch.nn.Module, kept: set[int]) -> list[tuple[dict[str, Any], str, Any]]:
     """Return where a model keeps the tensors of these ids: dict, name, what is there.
 
     A module that holds some of them is in a dict of its parent's.

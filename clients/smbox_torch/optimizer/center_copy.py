@@ -10,10 +10,10 @@ from smbox_torch.model.flat import named_counts, named_floats, unique
 from smbox_torch.model.matching import counterparts
 from smbox_torch.optimizer.center import Center
 
-__all__ = ["Filling"]
+__all__ = ["CenterCopy"]
 
 
-class Filling:
+class CenterCopy:
     """Which tensors of a model get which values; making one changes nothing.
 
     Args:
