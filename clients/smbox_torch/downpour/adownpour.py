@@ -1,4 +1,4 @@
-"""ADOWNPOUR: Downpour, evaluated at the average of the center over all pushes.
+"""ADOWNPOUR: Downpour that evaluates the average of the center over all pushes.
 
 Zhang, Choromanska, LeCun: Deep learning with elastic averaging SGD, NIPS 2015,
 arXiv:1412.6651, comparators. c the center, z its average, t the number of pushes of all
@@ -6,9 +6,9 @@ workers so far (a shared counter):
 
     after every push, t = t + 1:  z = (1 - a) z + a c,  a = 1 / (t + 1)
 
-Order: Downpour's (push with fetch), then the average, by the worker that pushed, with the
-center as its push left it. Averaging is not atomic with the push: of two that push at once
-either may average first, which changes the weights of two neighbours, and no more.
+Order: the worker pushes and fetches as in Downpour, then updates the average with the center as
+its push left it. Push and average are not one atomic operation: if two workers push at the same
+time, either may update the average first, which swaps the weights of these two terms only.
 """
 
 from __future__ import annotations
@@ -27,7 +27,15 @@ __all__ = ["ADownpour"]
 
 
 class ADownpour(AveragedDownpour):
-    """Downpour with the plain average of the center; arguments as AveragedDownpour's."""
+    """Downpour with the plain average of the center over all pushes.
+
+    Args:
+        optimizer: the inner optimizer; it does the local steps.
+        box: the memory box.
+        name: name of the run.
+        period: steps between two pushes; each push also fetches.
+        options: model, workers and others: see BoxOptimizer.
+    """
 
     def __init__(
         self,
@@ -51,7 +59,7 @@ class ADownpour(AveragedDownpour):
 
 
 class _Pushes:
-    """The number of pushes, t, as a checkpoint holds it."""
+    """The number of pushes, t, as shared state of a checkpoint."""
 
     def __init__(self, counter: CounterLike) -> None:
         self._counter = counter

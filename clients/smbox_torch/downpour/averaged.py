@@ -1,7 +1,7 @@
-"""Downpour with an average of the center beside it: what ADOWNPOUR and MVADOWNPOUR share.
+"""AveragedDownpour: the base class of ADOWNPOUR and MVADOWNPOUR.
 
-After every push the pushing worker moves the average z towards the center c it just saw,
-``z = z + a (c - z)``: an elastic exchange whose x stays where it is, atomic at the memory.
+After every push the worker moves the average z towards the center c that the push returned:
+``z = z + a (c - z)``. This is an elastic exchange that does not change x; it is atomic.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ __all__ = ["AveragedDownpour"]
 
 
 class AveragedDownpour(Downpour):
-    """Base of the averaged variants; ``center_into`` gives the average.
+    """Base class of the averaged variants; ``center_into`` copies the average.
 
     Args:
-        optimizer: does the local steps.
-        box: the memory.
-        name: of the run.
-        period: steps between two pushes, each with its fetch.
-        options: model, workers: see BoxOptimizer.
+        optimizer: the inner optimizer; it does the local steps.
+        box: the memory box.
+        name: name of the run.
+        period: steps between two pushes; each push also fetches.
+        options: model, workers and others: see BoxOptimizer.
     """
 
     def __init__(
@@ -43,11 +43,11 @@ class AveragedDownpour(Downpour):
     ) -> None:
         period = whole("period", period)
         super().__init__(optimizer, box, name, n_push=period, n_fetch=period, **options)
-        self.average = Center(box, f"{name}.average", self.flat, leads=False)
+        self.average = Center(box, f"{name}.average", self.flat, loads=False)
         self._unused = [np.empty_like(buffer.host) for buffer in self.flat.buffers]
 
     def rate(self) -> float:
-        """Return a, the weight of the center that was just seen, in (0, 1]."""
+        """Return a, the weight of the center that the push returned, in (0, 1]."""
         raise NotImplementedError
 
     def _exchange_nbytes(self, *, push: bool, fetch: bool) -> int:

@@ -1,16 +1,17 @@
-"""Downpour SGD: workers move by themselves, push what they moved, and fetch the sum.
+"""Downpour SGD: workers do local steps, push their updates to the center, and fetch it.
 
 Dean et al.: Large scale distributed deep networks (DistBelief), NIPS 2012; the order of steps
 is that of the comparison in arXiv:1412.6651 and its reference code (mpiT). x the worker's
 parameters, c the center:
 
-    every step:            x = x - lr * gradient        (the optimizer inside; any will do)
-    after n_push steps:    c = c + (what x moved since the last push)
+    every step:            x = x - lr * gradient        (by the inner optimizer; any is allowed)
+    after n_push steps:    c = c + (change of x since the last push)
     after n_fetch steps:   x = c
 
-Where both are due they are one atomic operation (accumulate with ``out=``), so that x is the
-center right after this worker's push. DistBelief sends gradients and lets the server step; here
-the worker sends its own step, which is the same for SGD, and the memory only ever adds.
+If both are due they are one atomic operation (accumulate with ``out=``), so that x is the
+center right after this worker's push. DistBelief sends gradients, and the server steps. Here
+the worker sends the change of its parameters, which is equivalent for SGD, and the memory only
+adds.
 """
 
 from __future__ import annotations
@@ -31,19 +32,20 @@ __all__ = ["Downpour"]
 class Downpour(BoxOptimizer):
     """Asynchronous SGD on a shared center. Stable for small n_push and n_fetch only.
 
-    Whatever changes the parameters is pushed as a step, by every worker that does it, but for
-    ``center_into`` of the worker's own model.
+    Every change of the parameters is pushed like a step, by each worker that makes it, except
+    that of ``center_into`` with the worker's own model.
 
     Args:
-        optimizer: does the local steps.
-        box: the memory.
-        name: of the run.
+        optimizer: the inner optimizer; it does the local steps.
+        box: the memory box.
+        name: name of the run.
         n_push: steps between two pushes (the papers find 1 to 4 good, 16 and more unstable).
         n_fetch: steps between two fetches.
-        options: model, workers: see BoxOptimizer. Buffers move elastically at each push.
+        options: model, workers and others: see BoxOptimizer. Buffers are exchanged elastically
+            at each push.
 
     Raises:
-        TypeError, ConfigError: n_push or n_fetch is no whole number from 1.
+        TypeError, ConfigError: n_push or n_fetch is not an integer of at least 1.
     """
 
     def __init__(
@@ -80,12 +82,12 @@ class Downpour(BoxOptimizer):
         self.recorder.behind(self.center.behind(mine=int(push)))
 
     def _exchange_nbytes(self, *, push: bool, fetch: bool) -> int:
-        """Return the bytes of an exchange; of push and fetch together the center answers."""
+        """Return the bytes of an exchange; the answer to push and fetch is the center."""
         both = push and fetch
         return self.center.sent_nbytes + (self.center.nbytes if both else 0)
 
     def _transfer(self, *, push: bool, fetch: bool) -> None:
-        """Push, fetch, or both as one operation."""
+        """Push, fetch, or do both in one operation."""
         if push:
             sent = self.center.operands(self._update.pending)
             places = self._update.base if fetch else [None] * len(sent)
@@ -98,7 +100,7 @@ class Downpour(BoxOptimizer):
             self._update.load_base()
 
     def center_into(self, model: torch.nn.Module) -> None:
-        """Copy what is evaluated into a model; the worker's own goes on from there."""
+        """Copy the values to evaluate into a model; the own model continues from them."""
         with self._update.ignoring_changes():
             super().center_into(model)
 

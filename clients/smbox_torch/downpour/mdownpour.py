@@ -7,17 +7,17 @@ local step (-lr * gradient) of a worker, momentum the paper's delta:
     gradient taken at  x = c + momentum * v
     after every step:  v = momentum * v + u;   c = c + v;   x = c + momentum * v
 
-Variant: the memory has no momentum operation, and needs none. With r = 1 - momentum the
-elastic exchange of s = u / r moves v by d = r (s - v), which is momentum * v + u; the worker
-finds its v in the answer, (s - d / r) + d, and adds it to c with a second operation. Each is
-atomic, so no step is lost with any number of workers; only the order of additions to c may
+Variant: v is updated by an elastic exchange. With r = 1 - momentum, the exchange of s = u / r
+moves v by d = r (s - v), so that the new v is momentum * v + u. The worker computes the new v
+from the answer, (s - d / r) + d, and adds it to c in a second operation. Each operation is
+atomic, so no step is lost with any number of workers; only the order of the additions to c may
 differ from the order of the velocities.
 
-What others than the optimizer inside change in x between two steps (clipping, a load) is no u:
-it is added to c once, and v does not repeat it.
+Changes of x between two steps that the inner optimizer did not make (clipping, a load) are not
+part of u: they are added to c once and do not enter v.
 
-v lives in the memory, and no worker keeps one of its own: whoever joins a run that is under way
-begins at x = c + momentum * v, with the v of that moment.
+v exists only in the memory. A worker that joins a running run begins at x = c + momentum * v,
+with the current v.
 """
 
 from __future__ import annotations
@@ -43,21 +43,21 @@ MOMENTUM = 0.99
 """The paper's delta."""
 
 REFUSED: Final = ("momentum", "dampening", "nesterov")
-"""Of SGD's settings: the step that is pushed is -lr * gradient."""
+"""Settings of torch.optim.SGD that are rejected: the pushed step is -lr * gradient."""
 
 
 class MDownpour(Downpour):
-    """Downpour whose center has momentum.
+    """Downpour with Nesterov momentum at the center.
 
     Args:
-        optimizer: does the local steps; SGD without momentum.
-        box: the memory.
-        name: of the run.
-        momentum: in [0, 1); the same on all workers.
-        options: model, workers: see BoxOptimizer.
+        optimizer: ``torch.optim.SGD`` without momentum; it does the local steps.
+        box: the memory box.
+        name: name of the run.
+        momentum: the paper's delta, in [0, 1); the same on all workers.
+        options: model, workers and others: see BoxOptimizer.
 
     Raises:
-        ConfigError: another optimizer than SGD, or one with momentum; nothing was made.
+        ConfigError: the optimizer is not SGD, or has momentum; nothing was created.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class MDownpour(Downpour):
         check_plain_sgd(optimizer, "MDownpour", "Downpour", REFUSED)
         self.momentum = checks.momentum(momentum)
         super().__init__(optimizer, box, name, **options)
-        self.velocity = Center(box, f"{name}.velocity", self.flat, init=0.0, leads=False)
+        self.velocity = Center(box, f"{name}.velocity", self.flat, init=0.0, loads=False)
         self._look_ahead()
         self._outside_changes = PendingUpdate(self.flat)
         self._remember()
@@ -81,7 +81,7 @@ class MDownpour(Downpour):
         return super()._agreed() | {"momentum": self.momentum}
 
     def _look_ahead(self) -> None:
-        """Move x from c, which it was set to, to c + momentum * v."""
+        """Move x from c to c + momentum * v."""
         velocities = self.velocity.values().values()
         with self._update.ignoring_changes():
             for buffer, v in zip(self.flat.buffers, velocities, strict=True):
@@ -97,10 +97,10 @@ class MDownpour(Downpour):
         try:
             super()._advance()
         finally:
-            self._outside_changes.rebase()  # what the step moved is no change
+            self._outside_changes.rebase()  # the step itself is not an outside change
 
     def center_into(self, model: torch.nn.Module) -> None:
-        """Copy the center into a model; the worker's own goes on from there."""
+        """Copy the center into a model; the worker's own model continues from it."""
         with self._outside_changes.ignoring_changes():
             super().center_into(model)
 

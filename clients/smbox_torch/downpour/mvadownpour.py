@@ -1,11 +1,11 @@
-"""MVADOWNPOUR: Downpour, evaluated at a moving average of the center.
+"""MVADOWNPOUR: Downpour that evaluates a moving average of the center.
 
 Zhang, Choromanska, LeCun: Deep learning with elastic averaging SGD, NIPS 2015,
 arXiv:1412.6651, comparators. c the center, z its moving average:
 
     after every push:  z = (1 - a) z + a c,  a = 0.001 by default
 
-Order: Downpour's (push with fetch), then the average, by the worker that pushed.
+Order: the worker pushes and fetches as in Downpour, then updates the average.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class MVADownpour(AveragedDownpour):
     """Downpour with a moving average of the center.
 
     Args:
-        optimizer: does the local steps.
-        box: the memory.
-        name: of the run.
+        optimizer: the inner optimizer; it does the local steps.
+        box: the memory box.
+        name: name of the run.
         rate: weight a of the newest center, in (0, 1]; the same on all workers.
-        period: steps between two pushes, each with its fetch.
-        options: model, workers: see BoxOptimizer.
+        period: steps between two pushes; each push also fetches.
+        options: model, workers and others: see BoxOptimizer.
     """
 
     def __init__(

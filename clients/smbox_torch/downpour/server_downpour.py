@@ -1,24 +1,24 @@
-"""Downpour with an optimizer at the memory: gradients go up, and the center steps by itself.
+"""Downpour with an optimizer at the memory: workers push gradients, and the memory steps.
 
 Dean et al.: Large scale distributed deep networks (DistBelief), NIPS 2012, algorithm 7.1, with
-the paper's Adagrad at the server. x the worker's parameters, a what its gradients add up to,
-c the center, f the server's step with its state beside c (smbox/memory/kernels.py):
+the paper's Adagrad at the server. x the worker's parameters, a the sum of its gradients, c the
+center, f the server's step with its state beside c (smbox/memory/kernels.py):
 
-    every step:            a = a + gradient;   x = x - lr * gradient   (the optimizer inside)
+    every step:            a = a + gradient;   x = x - lr * gradient   (by the inner optimizer)
     after n_push steps:    c = f(c + e, a);    a = 0;    e = 0
     after n_fetch steps:   x = c
 
-Adagrad at the server:     s = s + a a;        c = c - lr a / (sqrt(s) + eps);    first s: 0.1
+Adagrad at the server:     s = s + a a;        c = c - lr a / (sqrt(s) + eps);    initial s: 0.1
 
-e is what others than the optimizer inside changed in x between steps (clipping, a load): it
-goes to c as it is, for gradients do not tell it. The paper has none.
+e is the change of x between steps that the inner optimizer did not make (clipping, a load). It
+is added to c directly, because the gradients do not contain it. The paper has no e.
 
-Variant: with s = 0 at first, as in Duchi et al. and torch, the first push moves every weight by
-lr, however small its gradient. The paper warms up one worker alone instead; 0.1 is the value of
-its successor (TensorFlow's Adagrad).
+Variant: with an initial s of 0, as in Duchi et al. and torch, the first push moves every weight
+by lr, even if its gradient is tiny. The paper warms up one worker alone instead. 0.1 is the
+initial value of TensorFlow's Adagrad.
 
-A step at the memory changes a stripe's parameters and their state in one commit, so no state
-is ever of another step than its parameters, however many workers push.
+A step at the memory changes the parameters of a stripe and their state in one commit, so that
+state and parameters always belong to the same step, for any number of workers.
 """
 
 from __future__ import annotations
@@ -42,29 +42,31 @@ from smbox_torch.optimizer.wrapper import BoxOptimizer
 __all__ = ["ServerDownpour"]
 
 SETTINGS: Final[dict[str, dict[str, float]]] = {"adagrad": {"initial_accumulator_value": 0.1}}
-"""Of a server's optimizer, where they are not torch's."""
+"""Defaults of the server's optimizers that differ from torch's."""
 
 
 class ServerDownpour(BoxOptimizer):
-    """Asynchronous SGD whose center is stepped by an optimizer at the memory.
+    """Asynchronous SGD in which an optimizer at the memory steps the center.
 
     Args:
-        optimizer: does the local steps between two fetches; SGD in the paper. Its learning
-            rate, as it is when a push is due, is the server's too, unless ``lr`` is given.
-        box: the memory.
-        name: of the run.
+        optimizer: the inner optimizer; it does the local steps between two fetches (the paper:
+            SGD). Its learning rate at the time of a push is also the server's, unless ``lr`` is
+            given.
+        box: the memory box.
+        name: name of the run.
         server: "adagrad" (the paper's), "momentum", "nesterov" or "adam".
         lr: step size of the server; None: that of the optimizer's parameter group.
-        n_push: steps between two pushes; gradients add up between.
+        n_push: steps between two pushes; the gradients in between are summed.
         n_fetch: steps between two fetches.
-        settings: of the server's optimizer: momentum, eps, beta1, beta2; default: torch's.
-            Adagrad's initial_accumulator_value, s at first: default 0.1. The same on all
-            workers, as ``server`` is.
-        options: model, workers: see BoxOptimizer. Buffers move elastically at each push.
+        settings: settings of the server's optimizer: momentum, eps, beta1, beta2 (default:
+            torch's) and initial_accumulator_value, Adagrad's initial s (default: 0.1).
+            ``server`` and ``settings`` must be the same on all workers.
+        options: model, workers and others: see BoxOptimizer. Buffers are exchanged elastically
+            at each push.
 
     Raises:
-        ConfigError: impossible settings, an optimizer that maximizes, or several learning
-            rates and no ``lr``; from ``step``: the same, when a scheduler has made them differ.
+        ConfigError: invalid settings, an optimizer that maximizes, or several learning rates
+            without ``lr``. From ``step``: a scheduler made the learning rates differ.
     """
 
     def __init__(
@@ -111,7 +113,8 @@ class ServerDownpour(BoxOptimizer):
         """Step size of the server's next step.
 
         Raises:
-            ConfigError: the parameter groups have several, and none was given for the server.
+            ConfigError: the parameter groups have several learning rates, and ``lr`` was not
+                given.
         """
         return _server_lr(self.inner, self._lr)
 
@@ -149,7 +152,7 @@ class ServerDownpour(BoxOptimizer):
         self._average_buffers()
 
     def center_into(self, model: torch.nn.Module) -> None:
-        """Copy the center into a model; the worker's own goes on from there."""
+        """Copy the center into a model; the worker's own model continues from it."""
         with self._outside_changes.ignoring_changes():
             super().center_into(model)
 
@@ -177,7 +180,7 @@ class ServerDownpour(BoxOptimizer):
 
 
 def _server_lr(optimizer: torch.optim.Optimizer, lr: float | None) -> float:
-    """Return the step size that was given, or else the only one of the optimizer's groups."""
+    """Return ``lr``; if it is None, the only learning rate of the optimizer's groups."""
     rates = {float(group["lr"]) for group in optimizer.param_groups}
     if lr is None and len(rates) > 1:
         raise ConfigError("several learning rates: give the server's lr", lr=sorted(rates))
@@ -185,7 +188,7 @@ def _server_lr(optimizer: torch.optim.Optimizer, lr: float | None) -> float:
 
 
 class _State:
-    """What a server's optimizer keeps, as a checkpoint holds it."""
+    """The state of a server's optimizer, as shared state of a checkpoint."""
 
     def __init__(self, server: OptimizerLike) -> None:
         self._server = server

@@ -4,14 +4,14 @@ Ho et al.: More effective distributed ML via a stale synchronous parallel parame
 NIPS 2013; verbs as in Petuum's Bosen. x the worker's copy of the parameters, c the center,
 k the worker's clock, s the staleness:
 
-    every step:   x = x - lr * gradient                 (the optimizer inside; any will do)
-    clock():      c = c + (what x moved);  k = k + 1;
+    every step:   x = x - lr * gradient                 (by the inner optimizer; any is allowed)
+    clock():      c = c + (change of x since the last clock);  k = k + 1;
                   if x was fetched when the slowest clock was below k - s:
                       wait until the slowest clock is k - s;  x = c
 
-So at clock k a worker sees every move of clocks up to k - s - 1 and all of its own, and the
-fastest is never more than s clocks ahead of the slowest. s = 0 is synchronous (BSP), without
-a barrier. Variant: moves are pushed at the clock, not between; the server pushes nothing.
+So at clock k a worker sees every update of clocks up to k - s - 1 and all of its own updates.
+The fastest worker is never more than s clocks ahead of the slowest. s = 0 is synchronous (BSP),
+without a barrier. Variant: workers push at the clock only, and the server pushes nothing.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ TIMEOUT_S = 300.0
 
 
 class SSP(BoxOptimizer):
-    """Workers that may differ by ``staleness`` clocks, and no more.
+    """Asynchronous SGD with bounded staleness.
 
     Args:
-        optimizer: does the local steps.
-        box: the memory.
-        name: of the run.
-        staleness: clocks that the fastest may be ahead of the slowest.
-        period: steps of one clock; None: only :meth:`clock` ends a clock.
-        rank: of this worker; None: the launcher's, else the lowest that is free.
-        timeout_s: longest wait for the slowest, in seconds.
-        options: model, workers, lease_s: see BoxOptimizer. Workers that are alive are waited
-            for; buffers move elastically at each clock.
+        optimizer: the inner optimizer; it does the local steps.
+        box: the memory box.
+        name: name of the run.
+        staleness: clocks that the fastest worker may be ahead of the slowest.
+        period: steps per clock; None: only :meth:`clock` ends a clock.
+        rank: rank of this worker; None: as set by the launcher, else the lowest free rank.
+        timeout_s: longest wait for the slowest worker, in seconds.
+        options: model, workers, lease_s and others: see BoxOptimizer. Only live workers are
+            waited for. Buffers are exchanged elastically at each clock.
     """
 
     def __init__(
@@ -78,10 +78,10 @@ class SSP(BoxOptimizer):
 
     @torch.no_grad()
     def clock(self) -> None:
-        """End a clock: push what x moved, and fetch if x would be too old.
+        """End a clock: push the change of x, and fetch the center if x is too old.
 
         Raises:
-            RequestTimeoutError: a worker stayed behind; the push is done, the fetch is not.
+            RequestTimeoutError: a worker is too far behind; the push was done, the fetch not.
         """
         with self._exchanging(self.center.sent_nbytes), self._update.collecting():
             self._push()
@@ -106,7 +106,7 @@ class SSP(BoxOptimizer):
         self.recorder.nbytes += self.center.sent_nbytes
 
     def center_into(self, model: torch.nn.Module) -> None:
-        """Copy the center into a model; the worker's own goes on from there."""
+        """Copy the center into a model; the worker's own model continues from it."""
         with self._update.ignoring_changes():
             super().center_into(model)
 

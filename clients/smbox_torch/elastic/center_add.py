@@ -1,7 +1,7 @@
-"""The add that ends an exchange in three steps: behind the next gradient, or at once.
+"""The add that ends an unfused exchange, on an update thread or in the calling thread.
 
-The part of SEASGD (ShmCaffe, ICDCS 2018) that an update thread does, A1 to A4: whoever moves x
-once more waits for the last add first, because its move is still in use.
+These are the steps A1 to A4 of SEASGD (ShmCaffe, ICDCS 2018). Before x is moved again, the
+caller waits for the last add, because its move is still in use.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["CenterAdd", "check_increment", "create_increments"]
 
 
 def check_increment(increment: str | None) -> None:
-    """Raise as ``check_prefix`` where no region can have this name; None is fine."""
+    """Raise as ``check_prefix`` does if the name is invalid for a region; None is valid."""
     if increment is not None:
         check_prefix(increment)
 
@@ -25,13 +25,13 @@ def check_increment(increment: str | None) -> None:
 def create_increments(
     box: BoxLike, name: str, center: Center, increment: str | None
 ) -> list[RegionLike] | None:
-    """Create one worker's own increment regions, or find those of its life before.
+    """Create the increment regions of one worker, or attach to existing ones.
 
     Args:
-        box: the memory.
-        name: of the run.
-        center: what the increments are added to.
-        increment: name of this worker's; None: it has none, and None is returned.
+        box: the memory box.
+        name: name of the run.
+        center: the center to which the increments are added.
+        increment: name of this worker's increment; None: return None.
     """
     if increment is None:
         return None
@@ -47,12 +47,12 @@ def create_increments(
 
 
 class CenterAdd:
-    """One worker's adds, at most one under way.
+    """Adds of one worker's moves to the center, at most one in flight.
 
     Args:
-        steps: whose moves are added.
-        center: which they are added to.
-        recorder: is told the staleness, and the time of adds that were hidden.
+        steps: the exchange whose moves are added.
+        center: the center to which they are added.
+        recorder: counts the staleness and the time of overlapped adds.
         is_hidden: add on an update thread.
     """
 
@@ -65,7 +65,7 @@ class CenterAdd:
         self._thread = UpdateThread() if is_hidden else None
 
     def begin(self) -> None:
-        """Add the last move, or hand it to the update thread; the add before has finished."""
+        """Add the last move, or submit it to the update thread; the previous add is done."""
         if self._thread is None:
             self._add()
         else:
@@ -76,13 +76,13 @@ class CenterAdd:
         self._recorder.behind(self._center.behind())
 
     def finish(self) -> None:
-        """Wait until the last move has been added, and raise what that raised."""
+        """Wait until the last move has been added; raise the exception of the add, if any."""
         if self._thread is not None and self._thread.busy:
             self._thread.finish()
             self._recorder.exchange_s += self._thread.took_s - self._thread.waited_s
 
     def close(self) -> None:
-        """Finish, and end the thread."""
+        """Finish the last add and stop the thread."""
         if self._thread is not None:
             try:
                 self.finish()

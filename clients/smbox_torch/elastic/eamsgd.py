@@ -4,12 +4,12 @@ Zhang, Choromanska, LeCun: Deep learning with elastic averaging SGD, NIPS 2015,
 arXiv:1412.6651, section 3 and algorithm 2 (asynchronous). x the worker's parameters, v their
 velocity, c the center, momentum the paper's delta:
 
-    g taken ahead, at y = x + momentum * v            (what the model holds between two steps)
+    g at y = x + momentum * v                         (the model holds y between two steps)
     every period steps:  d = moving_rate (x - c);  c += d;  x -= d          (one atomic op)
     every step:          v = momentum * v - lr * g;   x = x + v
 
-Variant: asynchronous, fused exchange of x (not of y), elastic move first; weight decay of the
-inner optimizer's groups is added to g at y. With momentum 0 this is EASGD.
+Variant: asynchronous, with a fused exchange of x (not of y) and the elastic move first. Weight
+decay of the inner optimizer's groups is added to g, at y. With momentum 0 this is EASGD.
 """
 
 from __future__ import annotations
@@ -29,30 +29,31 @@ from smbox_torch.optimizer.plain_sgd import check_plain_sgd
 __all__ = ["EAMSGD"]
 
 MOMENTUM = 0.9
-"""Measured (docs/algorithms/eamsgd.md): at equal lr / (1 - momentum) 0.99, the paper's, does
-no better, and with 0.9 the learning rate is that of SGD with momentum."""
+"""Measured (docs/algorithms/eamsgd.md): at equal lr / (1 - momentum), the paper's 0.99 is not
+better, and with 0.9 the learning rate is the usual one of SGD with momentum."""
 
 IGNORED: Final = ("momentum", "dampening", "nesterov", "maximize")
-"""Of SGD's settings, those that its own step would heed and this one does not."""
+"""Settings of torch.optim.SGD that this step would ignore."""
 
 
 class EAMSGD(EASGD):
-    """Elastic averaging whose workers have Nesterov momentum.
+    """Elastic averaging with Nesterov momentum on the workers.
 
-    The model holds y. Whoever changes it between two steps (``load_state_dict``, clipping)
-    changes y, and x follows: the velocity stays, as in torch's SGD with momentum.
+    The model holds y. A change of the model between two steps (a load, clipping) changes y, and
+    x changes with it; the velocity is kept, as in torch's SGD with momentum.
 
     Args:
-        optimizer: a ``torch.optim.SGD`` without momentum: gives the parameters, and lr and
-            weight decay by group (schedulers may change them). Its own step is not called.
-        box: the memory.
-        name: of the run.
-        momentum: the paper's delta, in [0, 1). Scale the learning rate with 1 - momentum: a
-            gradient moves x by lr / (1 - momentum) in the end.
+        optimizer: a ``torch.optim.SGD`` without momentum. It provides the parameters, and lr
+            and weight decay by group (schedulers may change them). Its step is not called.
+        box: the memory box.
+        name: name of the run.
+        momentum: the paper's delta, in [0, 1). Scale the learning rate with 1 - momentum: in
+            total, a gradient moves x by lr / (1 - momentum).
         period: local steps between two exchanges.
-        moving_rate: None: 0.45.
-        overlap: hide the exchange behind the gradient, which is taken at y; see EASGD.
-        options: model, workers: see BoxOptimizer. Buffers are exchanged like parameters.
+        moving_rate: share of the distance that worker and center move; None: 0.45.
+        overlap: run the exchange while the gradient at y is computed; see EASGD.
+        options: model, workers and others: see BoxOptimizer. Buffers are exchanged like
+            parameters.
 
     Raises:
         ConfigError: another optimizer, or a setting of SGD that would be ignored. From
@@ -102,12 +103,12 @@ class EAMSGD(EASGD):
             super().exchange()
 
     def prepare(self) -> Sequence[Array]:
-        """Return a copy of x: the model holds y while the gradient is taken."""
+        """Return a copy of x: the model holds y while the gradient is computed."""
         return [x.copy() for x in super().prepare()]
 
     @contextmanager
     def _at_x(self) -> Iterator[None]:
-        """Have x in the model, so that it can move; y = x + momentum v again at the end."""
+        """Put x into the model for the block; afterwards put y = x + momentum v into it."""
         if self._is_at_x:
             yield
             return
@@ -126,16 +127,16 @@ class EAMSGD(EASGD):
                 buffer.master.narrow()
 
     def _follow(self) -> None:
-        """Where somebody else changed y since, set x = y - momentum v."""
+        """Set x = y - momentum v where y was changed since the last step."""
         for buffer, x, v in zip(self.flat.buffers, self._x, self._v, strict=True):
             y = buffer.master.values()
             is_mine = y == torch.add(x, v, alpha=self.momentum)  # there x stays exact
             x.copy_(torch.where(is_mine, x, torch.sub(y, v, alpha=self.momentum)))
 
     def _decayed(self) -> dict[int, torch.Tensor]:
-        """Return the gradient of each (id) parameter that has one, with weight decay at y.
+        """Return the gradients, with weight decay at y, by id of the parameter.
 
-        The parameters keep their own gradients: a user may read them after the step.
+        ``parameter.grad`` is not changed: a user may read it after the step.
         """
         gradients = {}
         for group in self.param_groups:
@@ -155,7 +156,7 @@ class EAMSGD(EASGD):
     def _moving(
         self,
     ) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor, float]]:
-        """Iterate over parameters with a gradient: x, gradient, velocity, learning rate."""
+        """Yield x, gradient, velocity and learning rate of each parameter with a gradient."""
         lr = {id(p): group["lr"] for group in self.param_groups for p in group["params"]}
         for buffer, velocity in zip(self.flat.buffers, self._v, strict=True):
             xs, vs = buffer.split(buffer.wide), buffer.split(velocity)

@@ -7,16 +7,16 @@ worker's own clock, g its gradient at the x it had before the exchange:
     every period steps:  d = moving_rate * (x - c);  c = c + d;  x = x - d     (one atomic op)
     every step:          x = x - lr * g                                 (the optimizer inside)
 
-Variant: the order of the paper, elastic move first, then the step with the gradient of the
-old x. The paper's worker reads c and sends d as two messages; here both are one operation at
-the memory, so no other worker comes between, which is the round-robin scheme whose stability
-does not depend on the number of workers.
+Variant: the order is the paper's: first the elastic move, then the step with the gradient of
+the old x. The paper's worker reads c and sends d in two messages. Here both are one atomic
+operation at the memory, so no other worker can change c in between. This is the round-robin
+scheme, whose stability does not depend on the number of workers.
 
-With ``overlap`` the exchange runs on an update thread while the gradient is taken, which leaves
-x as it is: it begins when the step before has moved x, and its d is subtracted when the step
-that it is due in begins. So each worker does the same as without. Buffers of batch norm change
-with the gradient: they move at once, before x goes out, for a move that comes late could make a
-running variance negative.
+With ``overlap`` the exchange runs on an update thread while the gradient is computed, which
+does not change x. The exchange begins at the end of the step before it is due, and d is
+subtracted at the beginning of the step in which it is due. So each worker computes the same as
+without overlap. The forward pass changes batch-norm buffers; they are exchanged at once, before
+x is sent, because a late move could make a running variance negative.
 """
 
 from __future__ import annotations
@@ -38,17 +38,19 @@ __all__ = ["EASGD"]
 
 
 class EASGD(ElasticOptimizer):
-    """Elastic averaging: each worker explores, and is tied to the common center by a spring.
+    """Elastic averaging: workers explore, and an elastic force ties each one to the center.
 
     Args:
-        optimizer: does the local steps (the paper: SGD without momentum).
-        box: the memory.
-        name: of the run.
-        period: local steps between two exchanges.
-        moving_rate: share of the distance that worker and center move; None: 0.45.
-        overlap: hide the exchange behind the gradient, on an update thread; only steps, and
-            what this object is told to do, may then change the parameters.
-        options: model, workers: see BoxOptimizer.
+        optimizer: the inner optimizer; it does the local steps (the paper: SGD without
+            momentum).
+        box: the memory box.
+        name: name of the run.
+        period: local steps between two exchanges (the paper's tau).
+        moving_rate: share of the distance that worker and center move (the paper's alpha);
+            None: 0.45.
+        overlap: run the exchange on an update thread while the gradient is computed. Then only
+            steps and methods of this object may change the parameters.
+        options: model, workers and others: see BoxOptimizer.
     """
 
     def __init__(
@@ -79,7 +81,7 @@ class EASGD(ElasticOptimizer):
             return
         self._overlap.settle()
         self._local_step()
-        self._exchange_if_due()  # what the next step begins with
+        self._exchange_if_due()  # the exchange of the next step
 
     def _exchange_if_due(self) -> None:
         is_pending = self._overlap is not None and self._overlap.is_pending
@@ -87,7 +89,7 @@ class EASGD(ElasticOptimizer):
             self.exchange()
 
     def exchange(self) -> None:
-        """Do one exchange now, whatever the period says (with overlap: begin it)."""
+        """Do one exchange now, regardless of the period (with overlap: begin it)."""
         if self._overlap is not None:
             self._overlap.begin()
             self._note_shared()
@@ -99,7 +101,7 @@ class EASGD(ElasticOptimizer):
         self.recorder.behind(self.center.behind())
 
     def prepare(self) -> Sequence[Array]:
-        """Exchange the buffers, then return x; no copy, as nobody changes it before the step.
+        """Exchange the buffers, then return x, uncopied: it does not change before the step.
 
         Raises:
             ConfigError: x cannot be exchanged.
@@ -113,13 +115,13 @@ class EASGD(ElasticOptimizer):
         return [buffer.load() for buffer in self.flat.buffers]
 
     def request_moves(self, xs: Sequence[Array], moves: Sequence[torch.Tensor]) -> None:
-        """Exchange x with the center; its moves come back in ``moves``.
+        """Exchange x with the center and store the moves of x in ``moves``.
 
-        All of x that the memory answers is asked here, so that a worker whose exchanges run
-        on an update thread has answers kept for that thread alone.
+        All requests of the exchange are sent here, on one thread, so that the memory keeps
+        answers for the update thread only.
 
         Args:
-            xs: one ``[P]`` per dtype, of the center's dtype; left alone.
+            xs: one ``[P]`` per dtype, of the center's dtype; not changed.
             moves: as many tensors of the same shapes and dtypes, on the CPU.
         """
         self.phase.use()
@@ -130,12 +132,12 @@ class EASGD(ElasticOptimizer):
         self.recorder.behind(self.center.behind())
 
     def load_state_dict(self, state_dict: dict[str, Any], *, force: bool = False) -> None:
-        """Go on where :meth:`state_dict` was taken; see BoxOptimizer."""
+        """Resume from a state that :meth:`state_dict` returned; see BoxOptimizer."""
         self._await_exchange()
         super().load_state_dict(state_dict, force=force)
 
     def center_into(self, model: torch.nn.Module) -> None:
-        """Copy the center into a model, after the exchange under way; see BoxOptimizer."""
+        """Copy the center into a model, after the exchange in flight; see BoxOptimizer."""
         self._await_exchange()
         super().center_into(model)
 
@@ -144,7 +146,7 @@ class EASGD(ElasticOptimizer):
         super()._take_center()
 
     def _await_exchange(self) -> None:
-        """Return when nobody reads x any more; a move stays pending."""
+        """Wait until the exchange in flight no longer reads x; its move stays pending."""
         if self._overlap is not None:
             self._overlap.finish()
 

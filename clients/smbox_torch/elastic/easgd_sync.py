@@ -1,20 +1,20 @@
-"""Synchronous EASGD: all workers meet, read one center, and move together.
+"""Synchronous EASGD: all workers read the same center and move in the same step.
 
 Zhang, Choromanska, LeCun: Deep learning with elastic averaging SGD, NIPS 2015,
 arXiv:1412.6651, section 2. x_i the parameters of worker i of p, c the center:
 
-    every period steps, all at once:  d_i = moving_rate (x_i - c);  x_i -= d_i;  c += sum d_i
+    every period steps, together:     d_i = moving_rate (x_i - c);  x_i -= d_i;  c += sum d_i
     every step:                       x_i -= lr * gradient of the old x_i
 
-With beta = p * moving_rate this is the paper's c = (1 - beta) c + beta mean(x_i). Variant: the
-gradient is that of the x before the move, as in the paper. Order of an exchange: read c,
-meeting (everybody has read), add d, meeting (everybody has added). A worker that waits in
-``finish``, left or died takes part no more, and the others go on; one that is missing otherwise
-times out their meeting.
+With beta = p * moving_rate this is the paper's c = (1 - beta) c + beta mean(x_i). As in the
+paper, the gradient is that of x before the move. Order of an exchange: read c, barrier (all
+workers have read), add d, barrier (all workers have added). A worker that waits in ``finish``,
+left or died no longer takes part, and the others continue. If any other worker is missing, the
+barrier times out.
 
-Buffers of batch norm are no part of the paper's x. They move in a fused exchange of each worker
-after the second meeting, after which both sides lie between the two values that they had. Moves
-of several workers from one center, added one after another, could make a variance negative.
+The paper's x does not include batch-norm buffers. After the second barrier each worker moves
+them in a fused exchange, which leaves both sides between their two old values. Unfused moves of
+several workers from one center could make a variance negative.
 """
 
 from __future__ import annotations
@@ -40,13 +40,17 @@ class SyncEASGD(ElasticOptimizer):
     """Elastic averaging in lockstep.
 
     Args:
-        optimizer: does the local steps.
-        box: the memory.
-        name: of the run.
+        optimizer: the inner optimizer; it does the local steps.
+        box: the memory box.
+        name: name of the run.
         period: local steps between two exchanges; the same on all workers.
-        moving_rate: None: 0.9 / workers; StabilityWarning where it may diverge.
+        moving_rate: share of the distance that worker and center move; None: 0.9 / workers.
         timeout_s: longest wait for the slowest worker, in seconds.
-        options: model, workers: see BoxOptimizer. Buffers move in one fused exchange each.
+        options: model, workers and others: see BoxOptimizer. Buffers are moved by one fused
+            exchange per worker.
+
+    Warns:
+        StabilityWarning: the averaging may diverge at this moving rate.
     """
 
     is_fused = False
@@ -87,15 +91,16 @@ class SyncEASGD(ElasticOptimizer):
         self._local_step()
 
     def _meet(self, what: str) -> None:
-        """Wait until all workers are here that are alive and have not finished.
+        """Wait until all workers that are alive and have not finished reach this barrier.
 
         Raises:
-            RequestTimeoutError: one did not come; the center may lack some workers' moves.
+            RequestTimeoutError: a worker did not arrive; the center may lack moves of some
+                workers.
         """
         self.team.meet(what, self.timeout_s)
 
     def _share(self) -> None:
-        """Exchange alone, in one atomic operation: the others may have ended elsewhere."""
+        """Do one atomic exchange without a barrier: other workers may have ended earlier."""
         with self._exchanging(self.exchange_nbytes):
             for center in self._centers():
                 center.elastic(self.moving_rate)

@@ -1,4 +1,4 @@
-"""What all elastic averaging has in common: how often worker and center move, and how far."""
+"""ElasticOptimizer: the base class of elastic averaging, with period and moving rate."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ __all__ = ["ElasticOptimizer"]
 
 
 class ElasticOptimizer(BoxOptimizer):
-    """Base of the optimizers that pull a worker and the center together.
+    """Base class of the optimizers that pull a worker and the center together.
 
     Args:
-        optimizer: does the local steps.
-        box: the memory.
-        name: of the run.
+        optimizer: the inner optimizer; it does the local steps.
+        box: the memory box.
+        name: name of the run.
         period: local steps between two exchanges.
-        moving_rate: share of the distance that worker and center move; None: 0.45, or 0.9 / the
-            workers who are there where an exchange is no single operation.
+        moving_rate: share of the distance that worker and center move. None: 0.45 for a fused
+            exchange; otherwise 0.9 / number of present workers.
         options: see BoxOptimizer.
 
     Attributes:
-        is_fused: whether an exchange is one operation, or reads first and adds later: then the
-            default rate is smaller.
+        is_fused: whether an exchange is one atomic operation. An exchange that reads first and
+            adds later has a smaller default moving rate.
     """
 
     is_fused = True
@@ -51,7 +51,7 @@ class ElasticOptimizer(BoxOptimizer):
 
     @property
     def moving_rate(self) -> float:
-        """Share of the distance that worker and center move at an exchange now."""
+        """Share of the distance that worker and center move in the next exchange."""
         if self._moving_rate is not None:
             return self._moving_rate
         return FUSED_MOVING_RATE if self.is_fused else unfused_moving_rate(self.team.workers)

@@ -7,19 +7,21 @@ W the worker's parameters, Wg the center, in the order of the paper's two thread
     main thread                                update thread
     T1  read Wg                                (sleeps until T3)
     T2  dW = moving_rate (W - Wg);  W -= dW    A1  write dW to the memory
-    T3  wake the update thread                 A2  ask it to add dW to Wg
-    T4  gradient at the moved W                A3  it does: Wg += dW
-    T5  W -= lr * gradient                     A4  it says so
+    T3  wake the update thread                 A2  request to add dW to Wg
+    T4  gradient at the moved W                A3  the memory adds: Wg += dW
+    T5  W -= lr * gradient                     A4  the memory acknowledges
 
-If A1-A4 are slower than T4 and T5, the main thread waits before T2, because dW is still in
-use. The read of Wg is never hidden: that would make it stale.
+If A1-A4 take longer than T4 and T5, the main thread waits before T2, because dW is still in
+use. The read of Wg is never overlapped: Wg would be stale.
 
-Variant: the elastic move first, then the gradient at the *moved* W (EASGD of the NIPS paper
-takes it at the old one). Read and add are separate operations: see the bound in stability.py.
-Here T5 opens a step and T1-T3 close it, every ``period`` steps (the paper: 1).
-Buffers of batch norm are no part of the paper's W. They move in a fused exchange between T2 and
-T3, after which both sides lie between the two values that they had. Moves of several workers
-from one Wg, added one after another, could make a running variance negative.
+Variant: the elastic move comes first, and the gradient is taken at the *moved* W (EASGD of the
+NIPS paper takes it at the old W). Read and add are separate operations: see the bound in
+stability.py. In this code a step begins with T5 and ends with T1-T3, every ``period`` steps
+(the paper: 1).
+
+The paper's W does not include batch-norm buffers. They are moved by a fused exchange between T2
+and T3, which leaves both sides between their two old values. Unfused moves of several workers
+from one Wg could make a running variance negative.
 """
 
 from __future__ import annotations
@@ -41,18 +43,21 @@ __all__ = ["SEASGD"]
 
 
 class SEASGD(ElasticOptimizer):
-    """Elastic averaging in three steps, the add hidden behind the next gradient.
+    """Elastic averaging in three steps; the add runs while the next gradient is computed.
 
     Args:
-        optimizer: does the local steps (the paper: SGD with momentum 0.9).
-        box: the memory.
-        name: of the run.
+        optimizer: the inner optimizer; it does the local steps (the paper: SGD with momentum
+            0.9).
+        box: the memory box.
+        name: name of the run.
         period: local steps between two exchanges; the paper's update interval.
-        moving_rate: None: 0.9 / workers. The paper has 0.2 for any number of workers.
-        overlap: add on an update thread, as the paper does; False: add before step returns.
-        increment: name of this worker's own increment region: the move is written there and
-            added region to region, as in the paper. None: it travels in the request itself.
-        options: model, workers: see BoxOptimizer. Buffers move in one fused exchange each.
+        moving_rate: share of the distance that worker and center move; None: 0.9 / workers.
+            The paper has 0.2 for any number of workers.
+        overlap: add on an update thread, as the paper does; False: add before ``step`` returns.
+        increment: name of this worker's own increment region. The move is written there and
+            added region to region, as in the paper. None: the request contains the move.
+        options: model, workers and others: see BoxOptimizer. Buffers are moved by one fused
+            exchange per worker.
 
     Warns:
         StabilityWarning: workers * moving_rate is above the bound of separate read and add.
@@ -90,7 +95,7 @@ class SEASGD(ElasticOptimizer):
             self.exchange()
 
     def exchange(self) -> None:
-        """Read the center, move, and begin the add (T1 to T3)."""
+        """Read the center, move x, and begin the add (T1 to T3)."""
         self._begin_exchange()
         began_s = time.monotonic()
         with torch.no_grad():
@@ -106,7 +111,7 @@ class SEASGD(ElasticOptimizer):
         self._note_shared()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state, after the add under way."""
+        """Return the state, after the add in flight has finished."""
         self._adding.finish()
         return super().state_dict()
 

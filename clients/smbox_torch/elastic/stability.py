@@ -1,10 +1,10 @@
-"""The bounds within which the moving rate of elastic averaging is stable.
+"""Stability bounds of the moving rate of elastic averaging.
 
 Zhang, Choromanska, LeCun: Deep learning with elastic averaging SGD, NIPS 2015,
-arXiv:1412.6651. Bounds are for a quadratic of curvature 1 with learning rate lr.
+arXiv:1412.6651. The bounds hold for a quadratic of curvature 1 with learning rate lr.
 
 Fused (the exchange is one atomic operation, as in round-robin EASGD): stable iff
-``moving_rate <= (4 - 2 lr) / (4 - lr)``, whatever the number of workers.
+``moving_rate <= (4 - 2 lr) / (4 - lr)``, for any number of workers.
 Unfused (read, compute, add, as in ShmCaffe's SEASGD): if all workers read the same center,
 stable iff ``workers * moving_rate <= (4 - 2 lr) / (2 - lr + 2 / workers)``.
 """
@@ -30,11 +30,11 @@ class StabilityWarning(UserWarning):
 
 
 def check_moving_rate(moving_rate: float | None) -> float | None:
-    """Return the moving rate that was given, None where the default is wanted.
+    """Return the moving rate; None selects the default.
 
     Raises:
-        TypeError: it is no number.
-        ConfigError: it is not within (0, 1].
+        TypeError: it is not a number.
+        ConfigError: it is not in (0, 1].
     """
     return None if moving_rate is None else share("moving_rate", moving_rate)
 
@@ -50,7 +50,7 @@ def unfused_bound(workers: int, lr: float = 0.0) -> float:
 
 
 def warn_if_unstable(moving_rate: float, workers: int) -> None:
-    """Warn where three-step exchanges may diverge, naming the bound and the cures."""
+    """Warn if unfused exchanges may diverge; the warning names the bound and the remedies."""
     bound = unfused_bound(workers)
     if workers * moving_rate > bound:
         warnings.warn(

@@ -1,9 +1,8 @@
 """An elastic exchange in three steps: read the center, move x, add the move to the center.
 
-What Soft Memory Box's own operations give, and what papers ran. Between read and add other
-workers may add, so the move may rest on an old center: stable only while workers x
-moving_rate stays below the bound in ``stability.py``. Fused exchanges (``easgd.py``) have no
-such gap.
+These are the operations of Soft Memory Box. Between read and add other workers may add, so the
+move may be computed from an old center. The averaging is stable only while workers *
+moving_rate is below the bound in ``stability.py``. Fused exchanges (``easgd.py``) are atomic.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ __all__ = ["UnfusedExchange"]
 
 
 class UnfusedExchange:
-    """One worker's reads and moves, kept between the steps of an exchange.
+    """The unfused exchange of one worker: it keeps the center as read, and the move.
 
     Args:
         pairs: buffers of the worker and the regions of the center.
         moving_rate: share of the distance that x and center move.
-        increments: regions of this worker alone, one per pair: where they are given, a move
-            is written there and the memory adds region to region, as ShmCaffe has it.
+        increments: regions of this worker only, one per pair. If given, the move is written
+            there and the memory adds region to region, as in ShmCaffe.
 
     Raises:
         ConfigError: increments are given, and the memory cannot add region to region.
@@ -42,7 +41,7 @@ class UnfusedExchange:
         if increments is not None and not all(
             isinstance(region, AddingRegionLike) for _, region in pairs
         ):
-            raise ConfigError("this memory cannot add region to region: use no increments")
+            raise ConfigError("this memory cannot add region to region: leave out increment=")
         self.moving_rate = moving_rate
         self._pairs = pairs
         self._increments = increments
@@ -57,14 +56,14 @@ class UnfusedExchange:
             region.get(out=read)
 
     def distances(self, xs: Sequence[Array]) -> list[Array]:
-        """Return d = moving_rate (x - center as read), which the next add adds; x stays.
+        """Return d = moving_rate (x - center as read) for the next add; x is not changed.
 
         Args:
             xs: one ``[P]`` per pair, of the center's dtype.
 
         Returns:
-            As many moves in the wire's dtype, rounded for it, so that x loses what the center
-            gets; memory that the next call changes.
+            One move per pair, rounded to the wire's dtype, so that x and the center move by the
+            same amount. The next call overwrites this memory.
         """
         self._sent = []
         for x, read, move, sender in zip(

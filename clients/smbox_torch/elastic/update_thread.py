@@ -1,7 +1,7 @@
-"""One background thread that runs a worker's exchanges behind its computation.
+"""A background thread that runs a worker's exchanges while the worker computes.
 
-One exchange at a time: begin, compute, then finish, which waits for what is left of it. What
-the exchange raises is raised by finish.
+It runs one exchange at a time: ``begin`` starts it, and ``finish`` waits until it has ended and
+raises its exception, if any.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ __all__ = ["UpdateThread"]
 
 
 class UpdateThread:
-    """A thread with room for one piece of work; not thread-safe itself.
+    """A thread that runs one task at a time; the object is not thread-safe.
 
     Attributes:
-        took_s: how long the last finished work ran, in seconds.
-        waited_s: how long finish had to wait for it, in seconds.
+        took_s: run time of the last finished task, in seconds.
+        waited_s: time that ``finish`` waited for it, in seconds.
     """
 
     def __init__(self) -> None:
@@ -34,32 +34,32 @@ class UpdateThread:
 
     @property
     def busy(self) -> bool:
-        """Whether work was begun and not finished yet."""
+        """Whether a task was begun and not finished yet."""
         return self._future is not None
 
     def begin(self, work: Callable[[], None]) -> None:
-        """Hand work to the thread; the work before it must have been finished.
+        """Submit a task to the thread; the previous task must have been finished.
 
         Raises:
             ConfigError: the thread was closed; nothing was begun.
         """
         assert self._future is None, "one exchange at a time"
         if self._is_closed:
-            raise ConfigError("the optimizer was closed: no exchange begins any more")
+            raise ConfigError("the optimizer was closed: it begins no exchange")
         self._future = self._pool.submit(_timed, work)
 
     def finish(self) -> None:
-        """Wait until the work is done and raise what it raised; harmless when idle."""
+        """Wait for the task and raise its exception, if any; no effect when idle."""
         if self._future is None:
             return
         began_s = time.monotonic()
-        wait([self._future])  # an interrupt leaves here, and the work can still be finished
+        wait([self._future])  # after an interrupt here, finish can be called again
         future, self._future = self._future, None
         self.took_s = future.result()
         self.waited_s = time.monotonic() - began_s
 
     def close(self) -> None:
-        """End the thread, after the work that it may still be doing."""
+        """Wait for the current task, if any, and stop the thread."""
         self._is_closed = True
         self._pool.shutdown(wait=True)
 

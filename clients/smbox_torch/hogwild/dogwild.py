@@ -1,27 +1,28 @@
-"""Dogwild: the master streams weights, the workers stream gradients, nobody waits.
+"""Dogwild: the master streams weights, the workers stream gradients, without waiting.
 
 Noel, Osindero: Dogwild! Distributed Hogwild for CPU and GPU, NIPS workshop 2014; Caffe's pull
-request 1148. Solver and streamer are two threads on the same buffers, each at its own pace,
-chunk after chunk, around and around. c the weights and s the sum of gradients in the memory,
-x the weights of master or worker, g its gradient at whatever x was while it was computed:
+request 1148. Solver and streamer are two unsynchronized threads on the same buffers. The
+streamer repeatedly transfers all chunks. c the weights and s the sum of gradients in the
+memory, x the weights of master or worker, p the gradients that wait there, g the gradient,
+computed while the streamer changed x:
 
-    master   solver:    x = f(x, g + p);  p = 0                 (the optimizer inside)
+    master   solver:    x = f(x, g + p);  p = 0                 (the inner optimizer)
              streamer:  p = p + s;  s = 0  (one atomic op);     c = x
     worker   solver:    p = p + g
              streamer:  s = s + p;  p = 0;                      x = c
 
-A worker's x is a mixture of several of the master's, as old as the chunk's last turn.
+The chunks of a worker's x belong to different versions of the master's weights.
 
-With ``model=`` the streamers carry the statistics of batch norms as well. They are no sums of
-gradients and a master may see no data, so they are averaged: r those of master or worker, q
-those in the memory, n and m their counts of batches:
+With ``model=`` the streamers also transfer batch-norm statistics. They are averaged, because
+they are not sums of gradients, and a master may have no data. r the statistics of master or
+worker, q those in the memory, n and m their counts of batches:
 
-    streamer, a forward changed r since:  d = moving_rate (r - q);  q = q + d;  r = r - d
-    streamer, none did:                   r = q
-    both:                                 m = n = max(m, n)             (each one atomic op)
+    streamer, if a forward pass changed r:  d = moving_rate (r - q);  q = q + d;  r = r - d
+    streamer, otherwise:                    r = q
+    both:                                   m = n = max(m, n)           (each one atomic op)
 
-Variant: the paper streams over raw sockets and bears lost chunks; the memory's operations are
-exact, so every gradient arrives once. Chunks are stripes. The master may be on any host.
+Variant: the paper streams over raw sockets and tolerates lost chunks. The memory's operations
+are exact, so every gradient arrives once. Chunks are stripes. The master may be on any host.
 """
 
 from __future__ import annotations
@@ -53,20 +54,22 @@ PAUSE_S: Final = 1e-3
 
 
 class Dogwild(BoxOptimizer):
-    """An optimizer whose one master steps with everybody's gradients as they stream in.
+    """An optimizer whose master steps with the gradients that all workers stream to it.
 
-    A gradient counts as it is, so the master steps with the sum over the workers: divide the
-    learning rate by their number, or more where it diverges. Only the master's optimizer steps;
-    a master without data of its own calls ``step`` alone.
+    The master steps with the sum of the workers' gradients: divide the learning rate by the
+    number of workers, or by more if training diverges. Only the master's optimizer steps. A
+    master without data only calls ``step``.
 
     Args:
-        optimizer: does the master's steps; a worker's only names the parameters.
-        box: the memory.
-        name: of the run.
-        is_master: whether this is the one that steps; None: rank 0 does.
-        pause_s: of the streamer between two turns, in seconds; None: no thread streams, the
-            caller calls ``stream``.
-        options: model, workers: see BoxOptimizer. Statistics and batch counts are streamed.
+        optimizer: the inner optimizer; the master's does the steps, a worker's only lists the
+            parameters.
+        box: the memory box.
+        name: name of the run.
+        is_master: whether this worker is the master; None: rank 0 is.
+        pause_s: pause of the streamer between two passes, in seconds; None: there is no
+            streamer thread, and the caller calls ``stream``.
+        options: model, workers and others: see BoxOptimizer. Statistics and batch counts are
+            streamed.
     """
 
     def __init__(
@@ -80,14 +83,14 @@ class Dogwild(BoxOptimizer):
         **options: Unpack[BoxOptions],
     ) -> None:
         if pause_s is not None and not 0.0 <= real("pause_s", pause_s) < math.inf:
-            raise ConfigError("a pause is 0 seconds or more", pause_s=pause_s)
+            raise ConfigError("pause_s must be at least 0 seconds", pause_s=pause_s)
         if is_master is not None:
             is_master = flag("is_master", is_master)
         if options.get("wire") is not None:
             raise ConfigError("streams have the center's dtype: leave out wire=")
         super().__init__(optimizer, box, name, **options)
         self.is_master = self.rank == 0 if is_master is None else is_master
-        self._sums = Center(box, f"{name}.gradients", self.flat, init=0.0, leads=False)
+        self._sums = Center(box, f"{name}.gradients", self.flat, init=0.0, loads=False)
         self._pending = [torch.zeros_like(b.wide, device="cpu") for b in self.flat.buffers]
         self._handing_over = threading.Lock()
         self._versions = TensorVersions(self.flat.tensors)
@@ -95,7 +98,7 @@ class Dogwild(BoxOptimizer):
         self._stream = None if pause_s is None else Stream(self.stream, pause_s)
 
     def _remember(self) -> None:
-        """Note no values: the streamer changes x before the first step, too."""
+        """Record no checksum: the streamer changes x before the first step, too."""
 
     def _demand_unchanged(self) -> None:
         """Raise ConfigError if somebody but the streamer changed a worker's weights."""
@@ -137,28 +140,28 @@ class Dogwild(BoxOptimizer):
         self._statistics.hand_over()
 
     def _hand_over(self, parameter: torch.Tensor, part: torch.Tensor) -> None:
-        """Take in what was streamed, or put the gradient where it is streamed from."""
+        """Master: add the streamed gradients to its own. Worker: queue the gradient."""
         if not self.is_master:
             if parameter.grad is not None:
                 part.add_(parameter.grad.to(part.device))
             return
         if parameter.grad is not None and not parameter.grad.is_sparse:
             parameter.grad.add_(part.to(parameter.device))
-        elif parameter.requires_grad:  # a frozen one would be decayed by a zero gradient
+        elif parameter.requires_grad:  # with a zero gradient a frozen one would decay
             dense = part.to(parameter.device, parameter.dtype, copy=True)
             parameter.grad = dense if parameter.grad is None else dense.add_(parameter.grad)
         part.zero_()
 
     def eval(self) -> None:
-        """Leave the model as it is: it is the master's, or on its way to be.
+        """Return without a change: the model is the master's, or follows it.
 
-        The streamer goes on reading and writing it.
+        The streamer continues to read and write the model.
         """
 
     # ------------------------------------------------------------------ the streamer
 
     def stream(self) -> None:
-        """Go once over all weights and gradients; the streamer does it again and again.
+        """Transfer all weights and gradients once; the streamer repeats this call.
 
         Raises:
             LeaseLostError: another process has this worker's rank; nothing was exchanged.
@@ -174,7 +177,9 @@ class Dogwild(BoxOptimizer):
             for first in range(0, buffer.size, chunk):
                 piece = slice(first, min(first + chunk, buffer.size))
                 move(weights[piece], buffer.host[piece], sums[piece], waiting[piece])
-        moved = 3 if self.is_master else 2  # zeros for the gradients that it takes
+        moved = (
+            3 if self.is_master else 2
+        )  # the master also sends the zeros that replace the gradients
         nbytes = moved * self.center.nbytes + self._statistics.stream(FUSED_MOVING_RATE)
         if steps != self._shared_steps:
             self._note_shared(steps)
@@ -182,14 +187,14 @@ class Dogwild(BoxOptimizer):
         self.recorder.exchange(took_s=took_s, nbytes=nbytes)
 
     def _serve(self, weights: RegionLike, x: Array, sums: RegionLike, waiting: Array) -> None:
-        """Master: fetch a chunk of gradients, leave zeros; put the chunk of weights."""
+        """Master: fetch a chunk of gradients, set it to zero, and put a chunk of weights."""
         came = sums.fetch_and_op(waiting * 0, op="replace")
         with self._handing_over:
             waiting += came
         weights.put(x)
 
     def _work(self, weights: RegionLike, x: Array, sums: RegionLike, waiting: Array) -> None:
-        """Worker: add a chunk of gradients, fetch the chunk of weights."""
+        """Worker: add a chunk of gradients and fetch a chunk of weights."""
         with self._handing_over:
             sent = waiting.copy()
             waiting[...] = 0
@@ -217,12 +222,12 @@ class Dogwild(BoxOptimizer):
                 pending.zero_()
 
     def _end(self) -> None:
-        """End the streamer with a last turn: all that a worker computed is on its way.
+        """Stop the streamer after a last pass, which sends all gradients of this worker.
 
-        What comes to a master after its last step stays in the memory.
+        Gradients that reach a master after its last step stay in the memory.
 
         Raises:
-            SmboxError: the streamer had failed, and no step has told it.
+            SmboxError: the streamer failed, and no step has raised its error.
         """
         if self._stream is not None and self._stream.close():
             self.stream()

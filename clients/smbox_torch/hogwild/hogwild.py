@@ -1,21 +1,22 @@
 """Hogwild: workers of one host step on one shared model without any lock.
 
 Niu, Recht, Re, Wright: Hogwild!, NIPS 2011, arXiv:1106.5730. x the model, in memory that all
-workers map; g_i the gradient that worker i computed from whatever x was while it read it:
+workers map; g_i the gradient that worker i computed while other workers changed x:
 
-    x = x - lr * g_i                  element by element, whoever else writes at that moment
+    x = x - lr * g_i                  element by element, without synchronization
 
-The paper shows near-optimal convergence for sparse gradients. With dense ones two steps may
-overwrite each other's element: such losses are tolerated, not repaired. No update crosses a
-socket: parameters are views of a region with ``consistency="none"``.
+The paper shows near-optimal convergence for sparse gradients. With dense gradients, concurrent
+steps may overwrite each other's elements: such lost updates are tolerated, not repaired. No
+update crosses a socket: parameters are views of a region with ``consistency="none"``.
 
-Sparse gradients, as of ``nn.Embedding(sparse=True)``, are the paper's case: a step stores to
-the rows it touches and to no other, so two workers seldom meet.
+Sparse gradients, as of ``nn.Embedding(sparse=True)``, are the paper's case: a step writes only
+the rows that it touches, so conflicts are rare.
 
-Variant: steps of a torch optimizer on whole batches instead of the paper's single coordinates.
-Its state is ``shared`` (one momentum, one Adam ``step`` that counts everybody's steps) or
-``private``. With ``model=`` the statistics of batch norms are shared like the parameters: every
-forward changes the same running mean and variance, s = (1 - f) s + f (the batch's).
+Variant: a step is that of a torch optimizer on an entire batch, where the paper updates single
+coordinates. The optimizer's state is ``shared`` (one momentum, one Adam ``step`` that counts
+the steps of all workers) or ``private``. With ``model=`` the batch-norm statistics are shared
+like the parameters: every forward pass updates the same running mean and variance, s = (1 - f)
+s + f (the batch's).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ import torch
 from smbox.box import Box
 from smbox.errors import ConfigError
 from smbox_torch.checks import lease
-from smbox_torch.hogwild.model import ModelTensors, Places, tensors_of
+from smbox_torch.hogwild.model import ModelTensors, TensorOwners, tensors_of
 from smbox_torch.hogwild.state import SharedState
 from smbox_torch.model.flat import check_views
 from smbox_torch.model.restoring import pairs_of
@@ -45,36 +46,37 @@ from smbox_torch.workers.phase import Phase
 __all__ = ["Hogwild"]
 
 TELL_S: Final = 0.5
-"""Between two times that a worker tells how far it is: a step is shorter than that."""
+"""Interval between two progress reports of a worker; a step is shorter."""
 
 
 class Hogwild(JoinedOptimizer):
-    """An optimizer whose parameters are the one model that all workers of a host change.
+    """An optimizer that steps on one shared model, which all workers of a host change.
 
-    The model begins as the first worker's; whoever comes later finds what it has become. It
-    cannot be moved to another device or dtype, nor be loaded, afterwards: ``step`` raises
-    ConfigError then.
+    The first worker's values initialize the shared model. Workers that join later continue from
+    its current values. After wrapping, the model cannot be moved to another device or dtype, or
+    be loaded: ``step`` then raises ConfigError.
 
     Args:
-        optimizer: does the steps, in place; its parameters must be on the CPU.
-        box: of a memory node on this host.
-        name: of the run: prefix of the regions.
-        state: whether the optimizer's state is one for all ("shared": SGD with momentum,
-            Adagrad, Adam, AdamW) or each worker's own ("private"); the same on all workers.
-        model: share its buffers too, the statistics and batch counts of its batch norms; all
-            workers give it, or none. Names its parameters for ``center_into``.
-        lease_s: seconds without a sign of life after which ``finish`` waits no more for this
-            worker; see docs/membership.md.
+        optimizer: the inner optimizer; it does the steps in place. Its parameters must be on
+            the CPU.
+        box: the box of a memory node on this host.
+        name: name of the run; the prefix of the regions.
+        state: whether all workers share the optimizer's state ("shared": SGD with momentum,
+            Adagrad, Adam, AdamW) or each has its own ("private"); the same on all workers.
+        model: also share the buffers of this model: statistics and batch counts of batch norms.
+            All workers must pass it, or none. It also names the parameters for ``center_into``.
+        lease_s: seconds without a lease renewal after which ``finish`` of the other workers no
+            longer waits for this one; see docs/membership.md.
 
     Raises:
-        TypeError, LimitError: no run can have this name; nothing was made.
-        ConfigError: this process cannot map the memory, a tensor is on another device or of a
-            dtype that regions lack, the model has none of the parameters, the state cannot be
-            shared, or another algorithm uses the name; the model is as it was. From ``step``:
-            the model was loaded, moved or got other tensors since, or a gradient is sparse that
-            the optimizer needs dense; nothing was stepped.
-        LayoutMismatchError: another model runs under this name, or the same one with or
-            without ``model=``; the model is as it was.
+        TypeError, LimitError: the name of the run is invalid; nothing was created.
+        ConfigError: this process cannot map the memory, a tensor is on another device or has a
+            dtype that regions do not support, the model has none of the parameters, the state
+            cannot be shared, or another algorithm uses the name; the model is unchanged. From
+            ``step``: the model was loaded or moved, its tensors were replaced, or the inner
+            optimizer cannot handle a sparse gradient; no step was done.
+        LayoutMismatchError: another model uses this name, or the same model with a different
+            choice of ``model=``; the model is unchanged.
     """
 
     def __init__(
@@ -94,7 +96,7 @@ class Hogwild(JoinedOptimizer):
         self._sharing = state
         self._tensors = tensors_of(optimizer, model)
         self._owner = model
-        self._places = Places(model, self._tensors.every)
+        self._owners = TensorOwners(model, self._tensors.every)
         own = self._own_name(name)
         self._views = self._map(box, name)
         self._state = SharedState(box, f"{own}.state", optimizer) if state == "shared" else None
@@ -111,25 +113,25 @@ class Hogwild(JoinedOptimizer):
         return {"state": self._sharing}
 
     def _own_name(self, name: str) -> str:
-        """Return the name of those who share one model."""
+        """Return the name under which workers share one model."""
         return name
 
     def _map(self, box: Box, name: str) -> ModelTensors:
-        """Return the tensors that the model's become."""
+        """Return the shared tensors that replace the model's."""
         claim(box, name, type(self).__name__, self._tensors.every, self._agreed())
         (views,) = self._tensors.views(box, name)
         return views
 
     def _check(self) -> None:
-        """Raise ConfigError if the model cannot be stepped, or is not what was wrapped."""
+        """Raise ConfigError if a step is impossible or the model was changed since wrapping."""
         check_sparse(self.inner)
-        self._places.check()
+        self._owners.check()
         check_views(self._tensors.every, self._views.every, "the shared memory")
         if not self._has_begun and self._versions.have_changed():
             raise ConfigError(
-                "the model was changed after the optimizer was wrapped, which overwrote what"
-                " all workers share: load the model before, or a checkpoint by load_state_dict"
-                " of the wrapped optimizer"
+                "the model was changed after the optimizer was wrapped, which overwrote the"
+                " shared model of all workers: load the model before wrapping, or load a"
+                " checkpoint by load_state_dict of the wrapped optimizer"
             )
         self._has_begun = True
 
@@ -145,38 +147,39 @@ class Hogwild(JoinedOptimizer):
             self._note_shared()
 
     def stats(self) -> Stats:
-        """Return what was counted: this worker's steps; nothing is exchanged."""
+        """Return the counts: this worker's steps; nothing is exchanged."""
         return self._recorder.snapshot()
 
     def _evaluated_center(self) -> ModelTensors:
-        """Return what is evaluated: the shared model."""
+        """Return the values to evaluate: the shared model."""
         return self._views
 
     def center_into(self, model: torch.nn.Module) -> None:
         """Copy the shared model into another one, to evaluate or save it.
 
-        Others may change it meanwhile: the copy is a mixture of moments.
+        Other workers may change it during the copy, which may therefore mix values of several
+        steps.
 
         Args:
-            model: of the same parameters, found by name where ``model=`` or the optimizer's
-                groups gave names, else by the order of the optimizer's one group; with
-                ``model=`` statistics and counts are copied too.
+            model: a model with the same parameters. They are matched by name if ``model=`` or
+                the optimizer's groups gave names, else by their order in the optimizer's only
+                group. With ``model=`` statistics and counts are copied, too.
 
         Raises:
-            ConfigError: the parameters differ, or of several groups without names the order
-                in the model is unknown; the model is as it was.
+            ConfigError: the parameters differ, or the optimizer has several groups without
+                names, so that the order is unknown; the model is unchanged.
         """
         self._evaluated_center().into(model, self._tensors, self.inner, self._owner)
         self._versions.record()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the model and the optimizer's state as this worker sees them now."""
+        """Return the current values of the model and the optimizer's state."""
         own = self._tensors.copies()
         return checkpoint(
             type(self).__name__,
             rank=self.rank,
             steps=self.steps,
-            inner=copy.deepcopy(self.inner.state_dict()),  # others go on changing it
+            inner=copy.deepcopy(self.inner.state_dict()),  # other workers may change it
             parameters=own.parameters,
             buffers=own.statistics,
             counts=own.counts,
@@ -184,18 +187,19 @@ class Hogwild(JoinedOptimizer):
         )
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on where :meth:`state_dict` was taken.
+        """Resume from a state that :meth:`state_dict` returned.
 
-        What is shared is restored by one of the workers that load, and only before the first
-        step of any; the others wait for it.
+        One of the loading workers restores the shared values, and only before the first step of
+        any worker; the others wait for it.
 
         Args:
-            state_dict: of the same algorithm. One of a plain ``torch.optim`` optimizer sets the
-                optimizer inside, its state if that is private, and leaves all else alone.
+            state_dict: as returned by :meth:`state_dict` of the same algorithm. The state of a
+                plain ``torch.optim`` optimizer is loaded into the inner optimizer only, and
+                only its settings if the state is shared.
 
         Raises:
-            ConfigError: it belongs to another algorithm or model; nothing was changed.
-            RequestTimeoutError: the worker that restores seems dead.
+            ConfigError: the state belongs to another algorithm or model; nothing was changed.
+            RequestTimeoutError: the worker that restores seems to be dead.
         """
         if is_plain(state_dict):
             self._load_inner(state_dict)
@@ -220,24 +224,24 @@ class Hogwild(JoinedOptimizer):
                 self._state.install()
 
     def _share_rest(self) -> None:
-        """Tell a successor how far this worker came; the model has every step already."""
+        """Report this worker's progress for a successor; the model has every step already."""
         if self.steps > self._shared_steps:
             self._note_shared()
 
     def _take_center(self) -> None:
-        """Keep the model, which is the shared one."""
+        """Return: the model is the shared one."""
 
     def close(self, *, exchange: bool = True) -> None:
-        """Take a copy of the model and leave: from then on its tensors are private.
+        """Make the model a private copy, and leave the run.
 
         Args:
-            exchange: tell a successor how far this worker came.
+            exchange: report this worker's progress for a successor.
         """
         self._detach()
         super().close(exchange=exchange)
 
     def _detach(self) -> None:
-        """Make the model's tensors private copies; harmless if they are."""
+        """Make the model's tensors private copies; no effect if they are."""
         if self._is_private:
             return
         self._is_private = True

@@ -1,28 +1,30 @@
-"""HogWild++: clusters of Hogwild workers, each with its own model, and one token in their ring.
+"""HogWild++: clusters of Hogwild workers, each with its own model, in a ring with one token.
 
 Zhang, Hsieh, Akella: HogWild++: a new mechanism for decentralized asynchronous stochastic
 gradient descent, ICDM 2016, and its code (huanzhang12/hogwildpp). n clusters; w the model of
-the cluster that has the token, v the next one's, u what w was at its last exchange:
+the cluster that has the token, v that of the next cluster, u the value of w at its last
+exchange:
 
     every step:               w = w - lr * g_i                    (Hogwild inside the cluster)
     when the token comes:     d = w - u
         where |d| > tolerance:    w' = lambda v + (1 - lambda) w + (beta + lambda - 1) d
                                   v' = v + beta d;    u' = w'
         elsewhere:                w' = lambda v + (1 - lambda) w + lambda d
-                                  u' = w' - d                       (d waits for a later turn)
+                                  u' = w' - d                    (d is held back for later)
     update_delay steps later: the token goes to the next cluster
 
     beta^n + beta - 1 = 0,    lambda = 1 - beta^(n - 1)
 
-so that a step, once around the ring, weighs the same in every cluster. Workers of a cluster
-should share a cache (one socket): a core then hears of another socket's writes only by the
-token, where in Hogwild every step of every core takes cache lines away from all others.
+so that after one pass around the ring a step has the same weight in every cluster. Workers of a
+cluster should share a cache (one socket). Then writes reach another socket only with the token,
+while in Hogwild every step of every core invalidates cache lines of all other cores.
 
-With ``model=`` the statistics of batch norms, r of the holder and q of the next cluster, are no
-sums of steps and are averaged: r' = q' = (r + q) / 2. Of batch counts both take the larger.
+With ``model=`` the batch-norm statistics, r of the holder and q of the next cluster, are
+averaged, because they are not sums of steps: r' = q' = (r + q) / 2. Batch counts become the
+larger of both.
 
-Variant: w' is added to w as the move w' - w, so steps that the cluster's other workers take
-meanwhile stay in w and in its next d, where the paper's code overwrites them.
+Variant: w' - w is added to w, so that concurrent steps of the cluster's other workers stay in w
+and in its next d; the paper's code overwrites them.
 """
 
 from __future__ import annotations
@@ -63,33 +65,36 @@ def ring_weights(clusters: int) -> tuple[float, float]:
 
 
 def default_update_delay(clusters: int) -> int:
-    """Return how many steps a cluster keeps the token, as the paper's code has it."""
+    """Return the number of steps for which a cluster keeps the token, as the paper's code."""
     return next((delay for most, delay in DELAYS if clusters <= most), 4)
 
 
 class HogwildPP(Hogwild):
-    """An optimizer that shares its model with a cluster of workers, and drifts with the others.
+    """Hogwild in clusters of workers, with one model per cluster and exchanges by a token ring.
 
-    All clusters begin with the model of the worker that comes first. The first worker of a
-    cluster is its leader: it exchanges with the next cluster when the token is there. Where a
-    leader has left or died, its cluster goes on alone and the token passes it over.
+    The values of the first worker initialize the models of all clusters. The first worker of a
+    cluster is its leader: it exchanges with the next cluster when it has the token. If a leader
+    left or died, its cluster continues alone, and the token skips it.
 
     Args:
-        optimizer: does the steps, in place; its parameters must be on the CPU.
-        box: of a memory node on this host.
-        name: of the run: prefix of the regions.
-        clusters: how many there are, n; the workers are split evenly, in order of rank.
-        tolerance: smaller moves of an element wait until they have grown.
-        update_delay: steps of its leader for which a cluster keeps the token after the
+        optimizer: the inner optimizer; it does the steps in place. Its parameters must be on
+            the CPU.
+        box: the box of a memory node on this host.
+        name: name of the run; the prefix of the regions.
+        clusters: number of clusters, n; the workers are split evenly, in order of rank.
+        tolerance: changes of an element up to this size are held back until they are larger.
+        update_delay: steps of the leader for which a cluster keeps the token after the
             exchange; None: 64 with up to 4 clusters, 16 with up to 10, else 4.
-        state: the optimizer's state: one per cluster ("shared"), or per worker ("private").
-        model: share its buffers in the cluster, see Hogwild, and average them with the token.
-        lease_s: as of Hogwild.
-        world: who this process is; None: as the launcher tells.
+        state: optimizer state per cluster ("shared") or per worker ("private").
+        model: share the buffers of this model in the cluster, see Hogwild, and average them
+            between clusters.
+        lease_s: see Hogwild.
+        world: rank and size of this process; None: as set by the launcher.
 
     Raises:
-        ConfigError: as Hogwild, nobody says who this process is, or more clusters than workers.
-        LayoutMismatchError: another model, or other clusters, run under this name.
+        ConfigError: as Hogwild; rank and size of this process are unknown; or there are more
+            clusters than workers.
+        LayoutMismatchError: another model, or another number of clusters, uses this name.
     """
 
     def __init__(
@@ -130,14 +135,16 @@ class HogwildPP(Hogwild):
         self._words = words
         self._ring = TokenRing(as_array(words), self.cluster, clusters) if leads else None
         self._old = [torch.clone(weights) for weights in self._views.parameters]
-        self._keep = -1  # steps until the token is passed on; below 0: it was not used yet
+        self._keep = (
+            -1
+        )  # steps until the token is passed on; below 0: not used for an exchange yet
 
     def _own_name(self, name: str) -> str:
         """Return the name of the cluster."""
         return f"{name}.{self.cluster}"
 
     def _map(self, box: Box, name: str) -> ModelTensors:
-        """Share the models of all clusters; the first worker's values are in every one."""
+        """Create or map the models of all clusters; the first worker's values initialize all."""
         claim(box, name, type(self).__name__, self._tensors.every, self._agreed())
         self._models = self._tensors.views(box, name, self.clusters)
         return self._models[self.cluster]
@@ -170,18 +177,18 @@ class HogwildPP(Hogwild):
         self._recorder.waited(took_s)
 
     def _evaluated_center(self) -> ModelTensors:
-        """Return what is evaluated: the model of the cluster where the token is."""
+        """Return the values to evaluate: the model of the cluster that has the token."""
         return self._models[int(self._words[0])]
 
     def _take_center(self) -> None:
-        """Take a copy of what is evaluated."""
+        """Copy the values to evaluate into the model, as private tensors."""
         best = self._evaluated_center().every
         self._detach()
         for tensor, values in zip(self._views.every, best, strict=True):
             tensor.copy_(values)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on where :meth:`state_dict` was taken; see Hogwild.
+        """Resume from a state that :meth:`state_dict` returned; see Hogwild.
 
         Every cluster continues from the state that its own first worker loads.
         """
@@ -192,7 +199,7 @@ class HogwildPP(Hogwild):
             old.copy_(weights)
 
     def _end(self) -> None:
-        """Let the token pass this cluster over."""
+        """Make the token skip this cluster."""
         if self._ring is not None:
             self._ring.leave()
 
@@ -213,12 +220,13 @@ def exchange(
     """Exchange a tensor of the holder's model with the next cluster's, in place.
 
     Args:
-        w: the holder's, contiguous; others may add to it meanwhile.
-        v: the next cluster's, of the same shape, contiguous; only moved elements are written.
-        u: w at the holder's last exchange, less what it has held back.
-        beta: share of a move that the next cluster takes.
-        lambda_: share of the next cluster that the holder takes.
-        tolerance: moves up to this size are held back.
+        w: tensor of the holder, contiguous; other workers may change it concurrently.
+        v: tensor of the next cluster, of the same shape, contiguous; only elements with a
+            change above the tolerance are written.
+        u: w at the holder's last exchange, minus the changes held back.
+        beta: share of a change that is added to the next cluster.
+        lambda_: weight of the next cluster in the holder's new value.
+        tolerance: changes up to this size are held back.
     """
     read = w.clone()
     d = read - u

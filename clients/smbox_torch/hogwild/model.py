@@ -1,8 +1,7 @@
 """The tensors of a model that Hogwild's workers share: parameters, statistics, batch counts.
 
-Statistics are floating-point buffers, as batch norm's running mean and variance; counts are
-integer buffers, as its ``num_batches_tracked``. Where a model keeps its tensors is noted, so
-that one that was replaced since is noticed.
+Statistics are floating-point buffers, such as batch norm's running mean and variance. Counts
+are integer buffers, such as its ``num_batches_tracked``.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from smbox_torch.hogwild.state import share
 from smbox_torch.model.flat import float_buffers, named_counts, named_floats, unique
 from smbox_torch.model.matching import counterparts, names_of
 
-__all__ = ["ModelTensors", "Places", "tensors_of"]
+__all__ = ["ModelTensors", "TensorOwners", "tensors_of"]
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class ModelTensors:
         return type(self)(parameters, statistics, counts)
 
     def views(self, box: Box, name: str, copies: int = 1) -> list[Self]:
-        """Return shared tensors like these, so many times; see ``state.share``.
+        """Return ``copies`` sets of shared tensors like these; see ``state.share``.
 
         Parameters lie in the regions ``NAME.DTYPE``, buffers in ``NAME.buffers.DTYPE``.
         """
@@ -69,7 +68,7 @@ class ModelTensors:
         return found
 
     def become(self, views: ModelTensors) -> None:
-        """Make these tensors the views."""
+        """Make these tensors views of the shared memory."""
         for tensor, view in zip(self.every, views.every, strict=True):
             tensor.data = view
 
@@ -84,10 +83,10 @@ class ModelTensors:
         """Copy these values into another model.
 
         Args:
-            model: to fill; it may be the own one.
-            own: the worker's tensors, which these are values of.
-            optimizer: of those, whose groups may name them.
-            owner: the model that they are of, where it is known.
+            model: the target; it may be the worker's own model.
+            own: the worker's tensors that correspond to these values.
+            optimizer: the optimizer of these tensors; its groups may name them.
+            owner: the model that has these tensors, or None.
 
         Raises:
             ConfigError: the tensors differ, or their order is unknown; nothing was copied.
@@ -107,7 +106,7 @@ def tensors_of(optimizer: torch.optim.Optimizer, model: torch.nn.Module | None) 
 
     Args:
         optimizer: gives the parameters.
-        model: gives statistics and counts; None: parameters alone are shared.
+        model: provides statistics and counts; None: only parameters are shared.
 
     Raises:
         ConfigError: a tensor is not on the CPU, or the model has none of the parameters.
@@ -118,7 +117,7 @@ def tensors_of(optimizer: torch.optim.Optimizer, model: torch.nn.Module | None) 
         return ModelTensors(parameters, [], [])
     held = {id(parameter) for parameter in model.parameters()}
     if not any(id(parameter) in held for parameter in parameters):
-        raise ConfigError("model= has none of the optimizer's parameters: give their model")
+        raise ConfigError("model= has none of the optimizer's parameters: pass their model")
     _check_on_cpu(model.buffers())
     return ModelTensors(parameters, float_buffers(model), unique(named_counts(model).values()))
 
@@ -131,17 +130,17 @@ def _check_on_cpu(tensors: Iterable[torch.Tensor]) -> None:
         )
 
 
-class Places:
-    """Where a model keeps tensors: modules and names.
+class TensorOwners:
+    """The modules and names under which a model holds its shared tensors.
 
     Args:
-        model: the model; None: nothing is known, and nothing is noticed.
-        tensors: of it.
+        model: the model; None: nothing is checked.
+        tensors: the shared tensors of the model.
     """
 
     def __init__(self, model: torch.nn.Module | None, tensors: Sequence[torch.Tensor]) -> None:
         shared = {id(tensor) for tensor in tensors}
-        self._places = [
+        self._owners = [
             (module, name, tensor)
             for module in (() if model is None else model.modules())
             for kept in (module.named_parameters, module.named_buffers)
@@ -150,11 +149,11 @@ class Places:
         ]
 
     def check(self) -> None:
-        """Raise ConfigError if the model has another tensor in the place of a shared one."""
-        for module, name, tensor in self._places:
+        """Raise ConfigError if a shared tensor of the model was replaced."""
+        for module, name, tensor in self._owners:
             if getattr(module, name, None) is not tensor:
                 raise ConfigError(
-                    f"the model's {name} is another tensor now, which nobody shares: change it"
+                    f"the model's {name} is another tensor now, which is not shared: change it"
                     " in place (tensor.copy_(...)), or replace it before the optimizer is"
                     " wrapped",
                     module=type(module).__name__,

@@ -1,7 +1,7 @@
-"""Tensors that all workers of a host hold in common, and optimizer state made of them.
+"""Tensors in memory that all workers of a host share, and shared optimizer state.
 
-A tensor is shared by making it a view of a region with ``consistency="none"``: loads and
-stores go straight to the memory, without lock, journal or message, atomic by word only.
+A shared tensor is a view of a region with ``consistency="none"``: loads and stores access the
+memory directly, without lock, journal or message. Only single words are atomic.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ STATE_KEYS: Final[dict[type[torch.optim.Optimizer], tuple[str, ...]]] = {
     torch.optim.Adam: ("step", "exp_avg", "exp_avg_sq"),
     torch.optim.AdamW: ("step", "exp_avg", "exp_avg_sq"),
 }
-"""What each optimizer keeps for a parameter, under torch's names."""
+"""Names of the state tensors that each optimizer keeps per parameter."""
 
 
 def share(box: Box, name: str, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Return tensors of the same shapes and dtypes that all workers of the name share.
+    """Return shared tensors of the same shapes and dtypes.
 
     Args:
-        box: of a memory node on this host.
+        box: the box of a memory node on this host.
         name: prefix of the regions, ``NAME.DTYPE``.
-        tensors: on the CPU; the values of the worker that comes first become the shared ones.
+        tensors: tensors on the CPU; the values of the first worker initialize the regions.
 
     Raises:
         ConfigError: this process cannot map the node's memory.
-        LayoutMismatchError: others share tensors of another layout under this name.
+        LayoutMismatchError: regions of this name have another layout.
     """
     views: dict[int, torch.Tensor] = {}
     for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
@@ -60,15 +60,15 @@ def share(box: Box, name: str, tensors: Sequence[torch.Tensor]) -> list[torch.Te
 
 
 class SharedState:
-    """The state of an optimizer in memory that all workers share, its ``step`` too.
+    """The state of an optimizer, including ``step``, in memory that all workers share.
 
     Args:
-        box: of a memory node on this host.
+        box: the box of a memory node on this host.
         name: prefix of the regions.
         optimizer: SGD, Adagrad, Adam or AdamW.
 
     Raises:
-        ConfigError: another optimizer, or one whose state cannot begin as zeros.
+        ConfigError: another optimizer, or one whose initial state is not zero.
     """
 
     def __init__(self, box: Box, name: str, optimizer: torch.optim.Optimizer) -> None:
@@ -82,28 +82,28 @@ class SharedState:
         self.install()
 
     def install(self) -> None:
-        """Make the optimizer work on the shared tensors."""
+        """Make the optimizer use the shared tensors."""
         for key, views in self._views.items():
             for parameter, view in views.items():
                 self._optimizer.state[parameter][key] = view
 
     @torch.no_grad()
     def store(self) -> None:
-        """Copy what the optimizer holds, after it has loaded a state, to the shared tensors."""
+        """Copy the optimizer's state, after it has loaded one, to the shared tensors."""
         for key, views in self._views.items():
             for parameter, view in views.items():
                 if key in self._optimizer.state[parameter]:
                     view.copy_(self._optimizer.state[parameter][key])
 
     def detach(self) -> None:
-        """Give the optimizer copies of its own."""
+        """Give the optimizer private copies of its state."""
         for key, views in self._views.items():
             for parameter, view in views.items():
                 self._optimizer.state[parameter][key] = view.clone()
 
 
 def _fresh(optimizer: torch.optim.Optimizer) -> dict[torch.nn.Parameter, dict[str, Any]]:
-    """Return the state of each parameter that requires a gradient, as it is or will begin."""
+    """Return the current or initial state of each parameter that requires a gradient."""
     keys = STATE_KEYS.get(type(optimizer))
     if keys is None:
         known = ", ".join(kind.__name__ for kind in STATE_KEYS)
@@ -130,8 +130,8 @@ def _begin(
             return {}
         if group["dampening"] != 0:
             raise ConfigError(
-                "SGD's first momentum is not dampened, so it cannot begin as a shared zero; "
-                "use dampening=0 or state='private'"
+                "SGD does not dampen its first momentum, so a shared momentum of zero differs:"
+                " use dampening=0 or state='private'"
             )
     if group.get("amsgrad"):
         keys = (*keys, "max_exp_avg_sq")

@@ -1,10 +1,9 @@
-"""A model's buffers, streamed: averages of statistics and the maximum of batch counts.
+"""Streaming of a model's buffers: averages of statistics and the maximum of batch counts.
 
-A streamer calls ``stream`` again and again while forwards change the model's statistics, and
-the solver calls ``hand_over`` at each step. On the CPU a forward that stores while a turn is
-under way may lose what it stores, as chunks may be lost in Dogwild; on a device every second
-forward at most does. Every value stored lies between two that were read, so no variance is
-ever negative.
+The streamer calls ``stream`` repeatedly while forward passes change the model's statistics, and
+the solver calls ``hand_over`` at each step. On the CPU, a forward pass that stores during a
+pass of the streamer may lose its change; on a device, at most every second forward pass does.
+Every stored value lies between two values that were read, so no variance becomes negative.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ __all__ = ["StatisticsStream"]
 
 
 class StatisticsStream:
-    """One worker's buffers and their counterparts in the memory.
+    """The buffers of one worker and their regions.
 
     Args:
-        statistics: the worker's and the shared ones; None: the model has none.
-        counts: the worker's and the shared ones.
+        statistics: the worker's statistics and their regions; None: the model has none.
+        counts: the worker's counts and their region.
     """
 
     def __init__(self, statistics: Center | None, counts: BatchCounts) -> None:
@@ -33,7 +32,7 @@ class StatisticsStream:
         self._counts = counts
 
     def hand_over(self) -> None:
-        """Bring counts, and from a device statistics, to where they are streamed, and back."""
+        """Copy counts, and statistics of a device, to or from the host memory that streams."""
         takes = self._is_given and self._is_streamed
         for buffer, _ in self._pairs:
             if takes:
@@ -44,10 +43,10 @@ class StatisticsStream:
         self._counts.hand_over()
 
     def stream(self, moving_rate: float) -> int:
-        """Exchange everything once; returns the bytes that travelled.
+        """Exchange statistics and counts once; return the number of bytes transferred.
 
         Args:
-            moving_rate: share of their distance by which both sides of an average move.
+            moving_rate: share of the distance by which worker and memory move.
         """
         nbytes = 0
         for index, (buffer, region) in enumerate(self._pairs):
@@ -57,7 +56,7 @@ class StatisticsStream:
         return nbytes + self._counts.nbytes
 
     def _average(self, index: int, own: Array, shared: RegionLike, moving_rate: float) -> int:
-        """Average the statistics if a forward changed them since the last turn, else fetch."""
+        """Average the statistics if a forward pass changed them since, else fetch them."""
         left = self._left[index]
         is_changed = not np.array_equal(own, left, equal_nan=True)
         np.copyto(left, own)

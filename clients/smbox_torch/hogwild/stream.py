@@ -1,4 +1,4 @@
-"""A thread that does the same thing again and again, at its own pace, until it is stopped."""
+"""A thread that repeats a function until it is stopped."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ __all__ = ["Stream"]
 
 
 class Stream:
-    """Repeats work in a thread; what the work raises ends it, and is raised by ``check``.
+    """Repeat a function in a thread; its exception ends the thread and is raised by ``check``.
 
     Args:
-        work: what is repeated.
-        pause_s: between two turns, in seconds.
+        work: the function.
+        pause_s: pause between two calls, in seconds.
     """
 
     def __init__(self, work: Callable[[], None], pause_s: float) -> None:
@@ -30,20 +30,20 @@ class Stream:
             while not self._stopped.is_set():
                 self._work()
                 self._stopped.wait(self._pause_s)
-        except BaseException as error:  # noqa: BLE001 - it is raised where somebody sees it
+        except BaseException as error:  # noqa: BLE001 - check raises it
             self._error = error
 
     def check(self) -> None:
-        """Raise what ended the work, once."""
+        """Raise the exception that ended the thread, once."""
         error, self._error = self._error, None
         if error is not None:
             raise error
 
     def close(self) -> bool:
-        """Stop after the present turn; tell whether it was running until now.
+        """Stop after the current call; return whether the thread was running.
 
         Raises:
-            BaseException: what ended the work, if nobody has seen it yet.
+            BaseException: the exception that ended the thread, if it was not raised yet.
         """
         was_running = self._thread.is_alive() and not self._stopped.is_set()
         self._stopped.set()

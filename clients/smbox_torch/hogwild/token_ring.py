@@ -1,11 +1,12 @@
-"""A token that clusters of workers pass around, in words that all of them map.
+"""A token that clusters of workers pass around a ring, in shared memory.
 
-Only the cluster that has the token writes it, so it needs no lock and no atomic instruction.
-Nobody waits for it: a worker looks whether the token has come, and goes on if it has not.
-A cluster whose leader left or died is passed over: its token belongs to the next one.
+Only the cluster that has the token writes the word, so it needs no lock and no atomic
+instruction. A worker never waits for the token: it tests whether it has the token, and
+continues if not. A cluster whose leader left or died is skipped: its token belongs to the next
+cluster.
 
     word 0               the cluster that has the token
-    words 1 + 2 c, ...   pid and start time of cluster c's leader; zeros until it comes
+    words 1 + 2 c, ...   pid and start time of cluster c's leader; zeros until it joins
 """
 
 from __future__ import annotations
@@ -22,23 +23,23 @@ from smbox.memory import process
 __all__ = ["TokenRing", "ring_words"]
 
 LEFT: Final = -1  # in place of a pid
-LOOK_S: Final = 0.25  # between two looks at the others' processes
+LOOK_S: Final = 0.25  # interval between two checks of the other leaders' processes
 
 
 def ring_words(clusters: int) -> int:
-    """Return how many int64 words a ring of so many clusters takes."""
+    """Return the number of int64 words of a ring with this number of clusters."""
     return 1 + 2 * clusters
 
 
 class TokenRing:
-    """One cluster's place in the ring, seen by its leader.
+    """The ring as used by the leader of one cluster.
 
     Args:
-        words: ``i64[ring_words(clusters)]`` in shared memory, zeros at first: cluster 0
-            begins with the token.
-        cluster: number of this one.
-        clusters: how many there are.
-        clock: seconds that only grow.
+        words: ``i64[ring_words(clusters)]`` in shared memory, initially zeros: cluster 0 has
+            the token first.
+        cluster: number of this cluster, from 0.
+        clusters: number of clusters.
+        clock: monotonic clock, in seconds.
     """
 
     def __init__(
@@ -62,16 +63,16 @@ class TokenRing:
 
     @property
     def holder(self) -> int:
-        """The cluster that has the token, or had it when it went away."""
+        """The cluster that has the token, or had it when its leader left."""
         return int(self._words[0])
 
     @property
     def following(self) -> int:
-        """The next cluster, which this one exchanges with and passes the token to."""
+        """The next cluster, with which this one exchanges and to which it passes the token."""
         return (self.cluster + 1) % self.clusters
 
     def has_token(self) -> bool:
-        """Tell whether the token has come here; it stays until it is passed on."""
+        """Return whether this cluster has the token; it keeps it until :meth:`pass_on`."""
         holder = self.holder
         if holder == self.cluster:
             return True
@@ -82,7 +83,7 @@ class TokenRing:
         return True
 
     def _is_gone(self, cluster: int) -> bool:
-        """Tell whether a leader left or died; the dead are looked for every LOOK_S."""
+        """Return whether a leader left or died; processes are checked every LOOK_S."""
         pid, pid_started = (int(word) for word in self._leaders[cluster])
         if pid == LEFT:
             return True
@@ -96,9 +97,9 @@ class TokenRing:
         return True
 
     def pass_on(self) -> None:
-        """Give the token to the next cluster."""
+        """Pass the token to the next cluster."""
         self._words[0] = self.following
 
     def leave(self) -> None:
-        """Go away; a token that is here, or comes, is the next one's."""
+        """Leave the ring; from then on the token skips this cluster."""
         self._leaders[self.cluster, 0] = LEFT

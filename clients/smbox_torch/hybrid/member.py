@@ -106,9 +106,9 @@ class HybridMember:
     def _centers(self) -> list[Center]:
         """Return the center of the parameters, then that of the statistics if they have one."""
         box = self._connected()
-        found = [Center(box, self._name, self._parameters, leads=False)]
+        found = [Center(box, self._name, self._parameters, loads=False)]
         if self._statistics is not None:
-            found.append(Center(box, f"{self._name}.buffers", self._statistics, leads=False))
+            found.append(Center(box, f"{self._name}.buffers", self._statistics, loads=False))
         return found
 
     def exchanges(self, *, is_hidden: bool) -> None:

@@ -1,8 +1,8 @@
-"""The center: regions of a memory box that hold what the workers share.
+"""The center: regions of a memory box with the values that the workers share.
 
-One region per dtype of the worker's values, ``NAME.DTYPE``, whose elements have the center's
-dtype (``precision``). It is initialised once: of workers that race to create it one wins, and
-all begin with the winner's values.
+There is one region per dtype of the worker's values, ``NAME.DTYPE``. Its elements have the
+center's dtype (``precision``). It is initialized once, by the first worker that creates it; all
+workers start with these values.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ __all__ = ["Center", "Shared", "center_of_buffers", "statistics_of"]
 
 
 class Shared(Protocol):
-    """What workers share and a checkpoint holds."""
+    """Shared state that a checkpoint contains."""
 
     def values(self) -> dict[str, torch.Tensor]:
-        """Return a copy of it."""
+        """Return a copy of the state."""
 
     def put(self, values: dict[str, torch.Tensor]) -> None:
-        """Overwrite it by what :meth:`values` returned."""
+        """Overwrite the state with what :meth:`values` returned."""
 
 
 class Center:
-    """Flat buffers of a worker and the regions that go with them.
+    """The flat buffers of a worker and their regions.
 
     Args:
         box: the memory.
         name: prefix of the regions.
-        flat: the worker's values, which give the layout. They initialise the regions if
-            these are new, and are overwritten by the regions' values if not.
-        init: initialise with this number instead of the worker's values.
-        leads: False leaves the worker's values alone: velocities and averages, which are
-            kept beside a center, do.
+        flat: the worker's values, which define the layout. They initialize new regions; the
+            values of existing regions overwrite them.
+        init: initialize with this number instead of the worker's values.
+        loads: False leaves the worker's values unchanged, for velocities and averages that are
+            kept beside a center.
 
     Attributes:
         regions: one per buffer.
-        senders: one per buffer: they make operands for the region.
+        senders: one per buffer; each makes the operands for its region.
 
     Raises:
         LayoutMismatchError: regions of this name belong to another model.
@@ -60,7 +60,7 @@ class Center:
         flat: FlatParameters,
         *,
         init: float | None = None,
-        leads: bool = True,
+        loads: bool = True,
     ) -> None:
         self.name = name
         self.flat = flat
@@ -75,7 +75,7 @@ class Center:
             for buffer in flat.buffers
         )
         self.senders = tuple(Sender(b.size, b.wide.dtype, b.wire) for b in flat.buffers)
-        for buffer, region in self if leads else ():
+        for buffer, region in self if loads else ():
             region.get(out=buffer.host)
             buffer.store()
         self._seen = self._version()
@@ -91,26 +91,26 @@ class Center:
 
     @property
     def sent_nbytes(self) -> int:
-        """Bytes of an operand for each region, in the wire's dtype."""
+        """Bytes of one operand for each region, in the wire's dtype."""
         return sum(sender.nbytes for sender in self.senders)
 
     def fetch(self) -> None:
-        """Overwrite the worker's values by the center's, in the wire's dtype."""
+        """Overwrite the worker's values with the center's, read in the wire's dtype."""
         self.read([buffer.host for buffer in self.flat.buffers])
         for buffer in self.flat.buffers:
             buffer.store()
 
     def read(self, out: Iterable[Array]) -> None:
-        """Read the center, in the wire's dtype, into ``[P]`` of its own dtype per buffer."""
+        """Read the center in the wire's dtype into one ``[P]`` of its own dtype per buffer."""
         for region, sender, each in zip(self.regions, self.senders, out, strict=True):
             sender.fetch(region, each)
 
     def take(self) -> None:
-        """Overwrite the worker's values by the center's, exact whatever the wire."""
+        """Overwrite the worker's values with the center's, exactly, regardless of the wire."""
         self.flat.set(self.values())
 
     def elastic(self, moving_rate: float) -> None:
-        """Pull the worker's values and the center together; both move by the same bits."""
+        """Move the worker's values and the center towards each other by the same bits."""
         for (buffer, region), sender in zip(self, self.senders, strict=True):
             x = buffer.load()
             if sender.is_exact:
@@ -120,7 +120,7 @@ class Center:
             buffer.store()
 
     def operands(self, values: Iterable[Array]) -> list[Array]:
-        """Return ``[P]`` per buffer in the wire's dtype; see :meth:`Sender.operand`."""
+        """Return one ``[P]`` per buffer in the wire's dtype; see :meth:`Sender.operand`."""
         return [s.operand(each) for s, each in zip(self.senders, values, strict=True)]
 
     def values(self) -> dict[str, torch.Tensor]:
@@ -132,13 +132,17 @@ class Center:
         return copies
 
     def put(self, values: dict[str, torch.Tensor]) -> None:
-        """Overwrite the center by values as :meth:`values` returned them."""
+        """Overwrite the center with what :meth:`values` returned."""
         for buffer, region in self:
             region.put(as_array(values[buffer.dtype].to(buffer.wide.dtype)))
         self._seen = self._version()
 
     def behind(self, *, mine: int = 1) -> int:
-        """Return how many changes others made since I asked last, not counting ``mine``."""
+        """Return the changes by other workers since the last call.
+
+        Args:
+            mine: number of this worker's own changes since then, which are not counted.
+        """
         version, seen = self._version(), self._seen
         self._seen = version
         return round((version - seen) / self._stripes()) - mine
@@ -153,9 +157,9 @@ class Center:
 def center_of_buffers(
     box: BoxLike, name: str, model: torch.nn.Module | None, precision: Precision
 ) -> Center | None:
-    """Make the center ``NAME.buffers`` of a model's floating-point buffers; None: it has none.
+    """Create the center ``NAME.buffers`` of a model's floating-point buffers; None without any.
 
-    They are sent exactly: what rounding left out of a large variance could make a small one
+    They are sent exactly: the rounding error of a large variance could make a small one
     negative.
     """
     tensors = float_buffers(model) if model is not None else []
@@ -166,5 +170,5 @@ def center_of_buffers(
 
 
 def statistics_of(model: torch.nn.Module | None) -> dict[str, object]:
-    """Return how many floating-point buffers a model exchanges, as a setting of a run."""
+    """Return the number of floating-point buffers that are exchanged, as a setting of a run."""
     return {"statistics": 0 if model is None else len(float_buffers(model))}

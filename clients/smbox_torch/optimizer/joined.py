@@ -1,6 +1,6 @@
-"""An optimizer that belongs to a run: it joins, tells how far it is, and ends together.
+"""JoinedOptimizer: an optimizer that joins a run, reports its progress, and ends the run.
 
-What a step and an exchange are, subclasses say.
+Subclasses implement the step and the exchange.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ __all__ = ["JoinedOptimizer"]
 
 
 class JoinedOptimizer(WrappedOptimizer):
-    """Base of optimizers whose workers know each other.
+    """Base class of optimizers that are members of a run.
 
     Attributes:
-        team: who works in this run.
-        rank: of this worker.
-        workers: how many the run was started with.
-        steps: local steps so far; a worker that takes a dead one's rank begins at its steps.
-        shares_counts: whether a model's integer buffers are shared, see ``BatchCounts``.
+        team: the workers of this run.
+        rank: rank of this worker.
+        workers: number of workers with which the run was started.
+        steps: number of local steps; a worker that takes over the rank of a dead worker starts
+            at that worker's number.
+        shares_counts: whether the model's integer buffers are shared; see ``BatchCounts``.
     """
 
     shares_counts = True
@@ -35,11 +36,11 @@ class JoinedOptimizer(WrappedOptimizer):
     steps: int
 
     def _agreed(self) -> dict[str, object]:
-        """Return the settings that all workers of a run give alike, see ``claim``."""
+        """Return the settings that must be equal on all workers of a run; see ``claim``."""
         return {}
 
     def _join(self, team: Team) -> None:
-        """Belong to a run, until nobody uses the optimizer any more at the latest."""
+        """Join a run; the worker leaves it at the latest when this object is collected."""
         self.team = team
         team.count()
         weakref.finalize(self, self.team.leave).atexit = False
@@ -50,7 +51,7 @@ class JoinedOptimizer(WrappedOptimizer):
 
     @contextmanager
     def _leaving_on_error(self) -> Iterator[None]:
-        """Leave the run if what is inside, a part of the construction, fails."""
+        """Leave the run if the block, a part of the constructor, fails."""
         try:
             yield
         except BaseException:
@@ -59,32 +60,32 @@ class JoinedOptimizer(WrappedOptimizer):
 
     @property
     def member(self) -> Member | None:
-        """This worker's place in the run; None on a memory that is none of smbox's."""
+        """This worker's membership; None if the memory is not an smbox ``Box``."""
         return self.team.member if isinstance(self.team, JoinedTeam) else None
 
     def _note_shared(self, steps: int | None = None) -> None:
-        """Tell that the memory has what so many steps of this worker did; None: all so far."""
+        """Report that the memory has this many steps of this worker; None: all so far."""
         self._shared_steps = self.steps if steps is None else steps
         self.team.tell(self._shared_steps)
 
     # ------------------------------------------------------------------ the end
 
     def finish(self, *, timeout_s: float | None = None) -> None:
-        """End the run together with the others; the model then holds the center.
+        """End the run together with the other workers; the model then holds the center.
 
-        Exchanges what was not exchanged yet, waits until all workers that are alive have come
-        here (who died or left is not waited for), copies the center into this worker's own
-        model, and closes.
+        The call exchanges the steps that were not exchanged yet, waits until all live workers
+        have called ``finish`` (it does not wait for workers that died or left), copies the
+        center into this worker's own model, and closes.
 
         Args:
-            timeout_s: longest wait for the others; None: as long as one of them lives that has
-                not come, see ``Member.finish``.
+            timeout_s: longest wait for the others, in seconds; None: as long as a worker that
+                has not called ``finish`` is alive, see ``Member.finish``.
 
         Raises:
-            RequestTimeoutError: somebody did not come; the error names who. The center has this
-                worker's steps, its model is its own, and a step raises ConfigError: call again,
-                or close.
-            ConfigError: it was closed before; nothing was changed.
+            RequestTimeoutError: a worker did not call ``finish``; the error names it. The
+                center has this worker's steps, the model has the worker's own values, and a
+                step raises ConfigError. Call ``finish`` again, or close.
+            ConfigError: the optimizer was closed before; nothing was changed.
         """
         self._demand_finishable()
         self.train()
@@ -96,13 +97,13 @@ class JoinedOptimizer(WrappedOptimizer):
         self.close(exchange=False)
 
     def close(self, *, exchange: bool = True) -> None:
-        """Leave the run: nobody waits for this worker any more. Idempotent.
+        """Leave the run; the other workers do not wait for this one. Idempotent.
 
         Args:
-            exchange: first share with the center what was not shared yet.
+            exchange: first exchange the steps that were not exchanged yet.
 
         Raises:
-            SmboxError: the last exchange failed; the worker has left all the same.
+            SmboxError: the last exchange failed; the worker has left the run nevertheless.
         """
         if self._is_closed:
             return
@@ -120,12 +121,12 @@ class JoinedOptimizer(WrappedOptimizer):
                 self.team.leave()
 
     def _share_rest(self) -> None:
-        """Do a last exchange if steps were done since the one before."""
+        """Do a last exchange if there are steps since the previous one."""
         if self.steps > self._shared_steps:
             self._share()
 
     def _share(self) -> None:
-        """Do the last exchange, whatever the period; default: every step has shared all."""
+        """Do the last exchange, regardless of the period; default: nothing is left to share."""
 
     def _end_once(self) -> None:
         if not self._has_ended:
@@ -133,7 +134,7 @@ class JoinedOptimizer(WrappedOptimizer):
             self._end()
 
     def _end(self) -> None:
-        """Complete what is under way, so that x and center agree; give back threads."""
+        """Complete the exchange in progress and stop threads."""
 
     def __exit__(
         self,
@@ -141,5 +142,5 @@ class JoinedOptimizer(WrappedOptimizer):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Close; after an error what was not exchanged yet stays out of the center."""
+        """Close; after an error, steps that were not exchanged do not reach the center."""
         self.close(exchange=error is None)

@@ -1,4 +1,4 @@
-"""An optimizer around an optimizer: what every wrapper is to schedulers, scalers and users."""
+"""WrappedOptimizer: the base class of all wrappers around a torch optimizer."""
 
 from __future__ import annotations
 
@@ -25,37 +25,38 @@ __all__ = ["WrappedOptimizer"]
 
 
 class WrappedOptimizer(HookedOptimizer):
-    """A ``torch.optim.Optimizer`` whose groups and state are those of the optimizer inside.
+    """A ``torch.optim.Optimizer`` that shares groups and state with an inner optimizer.
 
-    Hooks of steps, saving and loading are called as an optimizer of torch calls them, with the
-    wrapper and its whole state.
+    Hooks for steps, saving and loading are called as torch calls them, with the wrapper and its
+    complete state.
 
-    A subclass says in ``_advance`` what one step is, and in ``close`` how it ends. Once it has
-    given the model its first values it calls ``_remember``: ``step`` then refuses a model that
-    was changed before the first step. One whose model others may change does not call it.
+    A subclass implements one step in ``_advance`` and the end in ``close``. After it has set
+    the initial values of the model it calls ``_remember``; ``step`` then rejects a model that
+    was changed before the first step. A subclass whose model may change does not call it.
 
     Args:
-        optimizer: does the local steps; its ``step`` must do without a closure.
-        model: whose parameters they are, or None.
-        group: the process group that a step averages over, or None.
+        optimizer: the inner optimizer; it does the local steps. Its ``step`` must not need a
+            closure.
+        model: the model that has the parameters, or None.
+        group: the process group over which a step averages, or None.
 
     Attributes:
-        inner: the optimizer inside.
-        rank: of this worker, as the launcher tells; 0 without one.
+        inner: the inner optimizer.
+        rank: rank of this worker, as set by the launcher; 0 without a launcher.
 
     Raises:
-        TypeError: these are no optimizer and no model.
-        ConfigError: the optimizer evaluates the model several times a step, as LBFGS does.
+        TypeError: an argument is not an optimizer or not a model.
+        ConfigError: the optimizer evaluates the model several times per step, as LBFGS does.
     """
 
     _given: int | None = None
-    """Digest of the values that the model was given, until the first step."""
+    """Checksum of the initial values of the model, until the first step."""
 
     _own: WorkerValues | None = None
-    """The worker's values while :meth:`eval` lends its model; None: that model is evaluated."""
+    """The worker's own values; None where all workers have the same parameters."""
 
     _has_ended = _is_closed = False
-    """Whether ``finish`` has waited for the others; whether this worker has left them."""
+    """Whether ``finish`` was called; whether this worker has left the run."""
 
     def __init__(
         self,
@@ -69,7 +70,7 @@ class WrappedOptimizer(HookedOptimizer):
         closure = inspect.signature(optimizer.step).parameters.get("closure")
         if closure is not None and closure.default is inspect.Parameter.empty:
             raise ConfigError(
-                "one step here is one gradient: take an optimizer whose step needs no closure",
+                "a step takes one gradient here: use an optimizer whose step needs no closure",
                 optimizer=type(optimizer).__name__,
             )
         self.inner = optimizer
@@ -79,7 +80,7 @@ class WrappedOptimizer(HookedOptimizer):
         self._wrapped = tuple(self._members())
 
     def _adopt(self) -> None:
-        """Take groups and state of the optimizer inside; they are the same objects."""
+        """Share the groups and the state of the inner optimizer; they are the same objects."""
         inner = self.inner
         super().__setstate__(
             {
@@ -90,7 +91,7 @@ class WrappedOptimizer(HookedOptimizer):
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        """Refuse copy and pickle: a worker's place among the others cannot be doubled."""
+        """Reject copy and pickle: the rank of a worker cannot be duplicated."""
         raise ConfigError(
             "a wrapped optimizer is neither copied nor pickled: save its state_dict(), and "
             "load it into an optimizer that is wrapped there",
@@ -104,14 +105,14 @@ class WrappedOptimizer(HookedOptimizer):
             closure: evaluates the model once and returns the loss; optional.
 
         Returns:
-            What the closure returned.
+            The return value of the closure.
 
         Raises:
-            ConfigError: the optimizer was closed, or ``finish`` was called and has failed; the
-                model was changed after the optimizer was wrapped, holds the center since
-                :meth:`eval`, the optimizer inside was given other parameters, or a gradient is
-                sparse that the optimizer inside needs dense; nothing was exchanged, and the
-                model stays as it is.
+            ConfigError: the optimizer was closed; ``finish`` was called and failed; the model
+                was changed after the optimizer was wrapped; the model holds the center since
+                :meth:`eval`; the inner optimizer has other parameters; or the inner optimizer
+                cannot handle a sparse gradient. Nothing was exchanged, and the model is
+                unchanged.
             LeaseLostError: another process has this worker's rank; nothing was exchanged.
         """
         self._demand_open()
@@ -132,81 +133,81 @@ class WrappedOptimizer(HookedOptimizer):
         return loss
 
     def _demand_open(self) -> None:
-        """Raise ConfigError if this worker has ended its run."""
+        """Raise ConfigError if this worker was closed or has called finish."""
         if self._is_closed:
             raise ConfigError("the optimizer was closed: wrap the inner one again to go on")
         if self._has_ended:
             raise ConfigError(
-                "finish was called, and this worker does no step after it: call finish again,"
-                " or close and wrap the inner one again to go on"
+                "no step is possible after finish was called: call finish again, or close the"
+                " optimizer and wrap the inner one again to go on"
             )
 
     def _demand_finishable(self) -> None:
-        """Raise ConfigError if this worker has left the others."""
+        """Raise ConfigError if this worker was closed."""
         if self._is_closed:
-            raise ConfigError("the optimizer was closed: finish instead of closing")
+            raise ConfigError("the optimizer was closed: call finish instead of close")
 
     def _members(self) -> Iterator[torch.Tensor]:
         return (p for group in self.param_groups for p in group["params"])
 
     def _remember(self) -> None:
-        """Note the model's values as those that the first step is to find."""
+        """Record a checksum of the model's values, which the first step compares."""
         self._given = digest(self._members())
 
     def _remember_filled(self, model: torch.nn.Module) -> None:
-        """Note the values again, before the first step, if the filled model is the own one."""
+        """Record the checksum again, before the first step, if the own model was filled."""
         own = {id(parameter) for parameter in self._members()}
         if self._given is not None and any(id(p) in own for p in model.parameters()):
             self._remember()
 
     def _demand_unchanged(self) -> None:
-        """Raise ConfigError, before the first step, if the model is not what it was given."""
+        """Raise ConfigError, before the first step, if the model was changed since wrapping."""
         if self._given is None:
             return
         if digest(self._members()) != self._given:
             raise ConfigError(
-                "the model was changed after the optimizer was wrapped: load the model before. "
-                "To go on with a run use the optimizer's load_state_dict",
+                "the model was changed after the optimizer was wrapped: load the model before"
+                " wrapping. To resume a run, use the optimizer's load_state_dict",
                 optimizer=type(self).__name__,
             )
         self._given = None
 
     def _demand_wrapped(self) -> None:
-        """Raise ConfigError if the optimizer inside has other parameters than were wrapped."""
+        """Raise ConfigError if the inner optimizer has other parameters than were wrapped."""
         found = tuple(self._members())
         if len(found) != len(self._wrapped) or any(map(operator.is_not, found, self._wrapped)):
             raise ConfigError(
-                "the optimizer inside has other parameters than when it was wrapped, which no"
-                " other worker knows: add parameter groups first, then wrap",
+                "the inner optimizer has other parameters than when it was wrapped, and the"
+                " other workers do not have them: add parameter groups first, then wrap",
                 optimizer=type(self).__name__,
                 parameters=len(found),
                 wrapped=len(self._wrapped),
             )
 
     def _demand_gradients(self) -> None:
-        """Raise ConfigError if the gradients are none that a step can be made along."""
+        """Raise ConfigError if the inner optimizer cannot step with these gradients."""
 
     def _advance(self) -> None:
-        """Do one step; gradients are in place."""
+        """Do one step with the current gradients."""
         raise NotImplementedError
 
     @torch.no_grad()
     def eval(self) -> None:
-        """Put the center into the model, to evaluate or save it; the worker's values are kept.
+        """Put the center into the model, to evaluate or save it.
 
-        The model keeps what it was given until :meth:`train`; ``step`` and exchanges raise
-        ConfigError meanwhile, and ``state_dict`` tells the worker's own values as ever. Where
-        all workers have one model, nothing changes.
+        The worker's own values are kept aside until :meth:`train`. Meanwhile ``step`` and
+        exchanges raise ConfigError, and ``state_dict`` still returns the worker's own values.
+        Algorithms in which all workers have the same parameters do nothing.
 
         Raises:
-            SmboxError: the center cannot be read; the model is as it was.
+            SmboxError: the center cannot be read; the model is unchanged.
         """
         if self._own is not None:
             self._own.replace(self._take_center)
 
     @torch.no_grad()
     def train(self) -> None:
-        """Put the worker's own values back into the model; harmless if they are there."""
+        """Put the worker's own values back into the model; no effect if they are there."""
         if self._own is not None:
             self._own.restore()
 
@@ -219,34 +220,35 @@ class WrappedOptimizer(HookedOptimizer):
         self.inner.zero_grad(set_to_none)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:  # noqa: ARG002 - torch's
-        """Refuse: what is shared is fixed when the optimizer is wrapped."""
+        """Raise ConfigError: the parameters are fixed when the optimizer is wrapped."""
         raise ConfigError("wrap the optimizer after all parameter groups have been added")
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of the optimizer inside."""
+        """Return the state of the inner optimizer."""
         return self.inner.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load the state of the optimizer inside; the model stays as it is.
+        """Load the state of the inner optimizer; the model is unchanged.
 
         Raises:
-            ConfigError: it does not fit the optimizer inside; nothing was changed.
+            ConfigError: the state does not fit the inner optimizer; nothing was changed.
         """
         self._load_inner(state_dict)
 
     def _load_inner(self, state_dict: dict[str, Any]) -> None:
-        """Load the state of a plain optimizer into the one inside."""
+        """Load the state of a plain torch optimizer into the inner one."""
         if not is_plain(state_dict):
             raise ConfigError(
-                "this is no state of a torch.optim optimizer: no 'state' and 'param_groups'",
+                "this is not the state of a torch.optim optimizer: it lacks 'state' and"
+                " 'param_groups'",
                 keys=sorted(map(str, state_dict)),
             )
         try:
             self.inner.load_state_dict(state_dict)
         except ValueError as error:
             raise ConfigError(
-                "this state is of an optimizer with other parameter groups: build the model "
-                f"and its groups as they were when it was saved ({error})",
+                "this state belongs to an optimizer with other parameter groups: build the model"
+                f" and its groups as they were when it was saved ({error})",
                 optimizer=type(self.inner).__name__,
             ) from error
         self._adopt()

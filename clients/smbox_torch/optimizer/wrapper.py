@@ -1,8 +1,9 @@
-"""The base of all algorithms: an optimizer around an optimizer, for an unchanged training loop.
+"""BoxOptimizer: the base class of the optimizers that exchange parameters with a memory box.
 
-A wrapper is a ``torch.optim.Optimizer``: schedulers, hooks and gradient scalers take it as one
-(but for SyncEASGD, whose steps meet: a scaler that leaves out one worker's step parts them).
-Groups and state are those of the optimizer inside. ``_advance`` of a subclass is one step.
+A wrapper is a ``torch.optim.Optimizer``: schedulers, hooks and gradient scalers accept it.
+SyncEASGD is the exception for scalers: its workers wait for each other in ``step``, and a
+scaler may skip the step of one worker. The wrapper shares the parameter groups and the state of
+the inner optimizer. A subclass implements one step in ``_advance``.
 """
 
 from __future__ import annotations
@@ -42,35 +43,38 @@ __all__ = ["BoxOptimizer"]
 class BoxOptimizer(JoinedOptimizer):
     """An optimizer whose steps also exchange the parameters with a memory box.
 
-    Wrapping makes the parameters views of flat buffers and sets them to the center: the
-    first worker's values, or what the center has become since. Parameter groups cannot be
-    added later, and the model cannot be moved to another device or dtype.
+    The constructor makes the parameters views of flat buffers and sets them to the center. The
+    first worker's values initialize the center. Afterwards, parameter groups cannot be added,
+    and the model cannot be moved to another device or dtype.
 
     Args:
-        optimizer: does the local steps; its parameters are what is exchanged.
-        box: the memory; closing it stays the caller's.
-        name: of the run: prefix of all regions, counters and barriers.
-        model: also exchange its floating-point buffers (batch norm), in regions of their own;
-            gives the parameters names, by which ``center_into`` finds them in other models.
-        workers: number of workers, or a member from ``smbox.join``; None: as the launcher
-            (``smbox run``, torchrun) says. docs/membership.md says what follows from each.
-        rank: of this worker; None: the launcher's, else the lowest that is free.
-        lease_s: seconds without a sign of life after which this worker counts as dead.
-        gradients: keep the gradients in flat buffers too.
-        center_dtype: of the center and of all that lies beside it, unless the model's is wider.
-        wire: in which this worker sends operands and fetches: "float16" or "bfloat16" for a
-            center of float32; None: the model's dtype. See docs/algorithms/precision.md.
+        optimizer: the inner optimizer; it does the local steps, and its parameters are
+            exchanged.
+        box: the memory box; the caller closes it.
+        name: name of the run; the prefix of all regions, counters and barriers.
+        model: also exchange the floating-point buffers (batch norm) of this model, in separate
+            regions. It also names the parameters, and ``center_into`` matches them by name.
+        workers: number of workers, or a member from ``smbox.join``; None: as set by the
+            launcher (``smbox run``, torchrun). See docs/membership.md.
+        rank: rank of this worker; None: as set by the launcher, else the lowest free rank.
+        lease_s: seconds without a lease renewal after which this worker counts as dead.
+        gradients: also keep the gradients in flat buffers.
+        center_dtype: dtype of the center and of the regions beside it; a wider dtype of the
+            model takes precedence.
+        wire: dtype in which this worker sends operands and fetches: "float16" or "bfloat16"
+            with a float32 center; None: the model's dtype. See docs/algorithms/precision.md.
 
     Attributes:
-        steps: local steps so far; under a dead predecessor's rank it begins at its steps.
-        team: who works in this run; docs/membership.md.
-        own: the worker's values, also while ``eval`` lends its model.
+        steps: number of local steps; a worker that takes over the rank of a dead worker starts
+            at that worker's number.
+        team: the workers of this run; see docs/membership.md.
+        own: the worker's own values, also while ``eval`` has put the center into the model.
 
     Raises:
-        TypeError, LimitError: an argument of a wrong type, or no run can have this name.
-        ConfigError: impossible arguments, an unknown number of workers, another optimizer's
-            member or name, or parameters that cannot be exchanged; nothing was created.
-        RankTakenError: a living process has this worker's rank; nothing was changed.
+        TypeError, LimitError: an argument has a wrong type, or the name of the run is invalid.
+        ConfigError: invalid arguments, an unknown number of workers, a member or a name that
+            another optimizer uses, or parameters that cannot be exchanged; nothing was created.
+        RankTakenError: another live process has this rank; nothing was changed.
         LayoutMismatchError: the center of this name belongs to another model.
     """
 
@@ -117,7 +121,7 @@ class BoxOptimizer(JoinedOptimizer):
         self._remember()
 
     def _local_step(self) -> None:
-        """Let the optimizer inside do its step."""
+        """Run one step of the inner optimizer."""
         self.inner.step()
         self._count_step()
 
@@ -126,7 +130,7 @@ class BoxOptimizer(JoinedOptimizer):
         self.recorder.step()
 
     def zero_grad(self, set_to_none: bool = True) -> None:  # noqa: FBT001, FBT002 - torch's
-        """Clear the gradients; flat gradients are set to zero and stay where they are."""
+        """Clear the gradients; flat gradients are set to zero in place."""
         if self._flat_gradients:
             self.flat.zero_gradients()
         else:
@@ -134,7 +138,7 @@ class BoxOptimizer(JoinedOptimizer):
 
     @contextmanager
     def _exchanging(self, nbytes: int) -> Iterator[None]:
-        """Count what happens inside as one exchange that the training thread waits for."""
+        """Count the block as one exchange for which the training thread waits."""
         self._begin_exchange()
         began_s = time.monotonic()
         yield
@@ -150,41 +154,41 @@ class BoxOptimizer(JoinedOptimizer):
         self.phase.use()
 
     def _demand_unchanged(self) -> None:
-        """Raise ConfigError, before the first step, if the model is not what it was given."""
+        """Raise ConfigError, before the first step, if the model was changed since wrapping."""
         self.flat.check()
         super()._demand_unchanged()
 
     def _demand_gradients(self) -> None:
-        """Raise ConfigError if the optimizer inside would refuse a sparse gradient."""
-        if not self._flat_gradients:  # flat ones are dense
+        """Raise ConfigError if the inner optimizer cannot handle a sparse gradient."""
+        if not self._flat_gradients:  # flat gradients are dense
             check_sparse(self.inner)
 
     def _demand_exchangeable(self) -> None:
-        """Raise ConfigError if the model got other parameters or buffers since."""
+        """Raise ConfigError if parameters or buffers of the model were replaced."""
         self._demand_unchanged()
         self._slots.check()
 
     def _centers(self) -> Iterator[Center]:
-        """Iterate over parameters' and, if there are any, buffers' centers."""
+        """Iterate over the center of the parameters and, if it exists, that of the buffers."""
         yield self.center
         if self.buffers is not None:
             yield self.buffers
 
     def _move_buffers(self, moving_rate: float) -> None:
-        """Pull batch-norm buffers and their center together: no variance becomes negative."""
+        """Exchange the batch-norm buffers elastically, so that no variance becomes negative."""
         if self.buffers is not None:
             self.phase.use()
             self.buffers.elastic(moving_rate)
         self.counts.share()
 
     def _average_buffers(self) -> None:
-        """Move the buffers by the default rate, and count the bytes."""
+        """Exchange the buffers at the default moving rate, and count the bytes."""
         self._move_buffers(FUSED_MOVING_RATE)
         floats = self.center
         self.recorder.nbytes += self.exchange_nbytes - floats.sent_nbytes - floats.nbytes
 
     def _evaluated_center(self) -> Center:
-        """Return what is evaluated in the end: the center, or an average of it."""
+        """Return the values to evaluate: the center, or an average of it."""
         return self.center
 
     def _take_center(self) -> None:
@@ -194,31 +198,31 @@ class BoxOptimizer(JoinedOptimizer):
         self.counts.share()
 
     def _shared(self) -> Iterator[Shared]:
-        """Iterate over all that a checkpoint must hold of what the workers share."""
+        """Iterate over the shared state that a checkpoint must contain."""
         return self._centers()
 
     @property
     def exchange_nbytes(self) -> int:
-        """Bytes of an elastic exchange of everything: operands and answers."""
+        """Bytes of one elastic exchange of parameters and buffers: operands and answers."""
         return self.counts.nbytes + sum(c.sent_nbytes + c.nbytes for c in self._centers())
 
     def stats(self) -> Stats:
-        """Return what was counted so far: exchanges, staleness, waiting, hiding, bytes."""
+        """Return the counts so far: exchanges, staleness, waiting and hidden time, bytes."""
         return self.recorder.snapshot()
 
     def center_into(self, model: torch.nn.Module) -> None:
         """Copy the center's parameters (and buffers) into a model, to evaluate or save it.
 
         Args:
-            model: of the same parameters, found by name where ``model=`` or the optimizer's
-                groups gave names, else by the order of the optimizer's one group. The
-                worker's own model works too, and then loses the worker's values. Wrappers in
-                names (``module.`` of DDP, ``_orig_mod.`` of torch.compile) do not matter.
-                With ``model=`` integer buffers are the most that anybody counted.
+            model: a model with the same parameters. They are matched by name if ``model=`` or
+                the optimizer's groups gave names, else by their order in the optimizer's only
+                group. The worker's own model is allowed; its values are overwritten. Prefixes
+                of wrappers (``module.`` of DDP, ``_orig_mod.`` of torch.compile) are ignored.
+                With ``model=``, integer buffers get the largest count of any worker.
 
         Raises:
-            ConfigError: the parameters differ, or of several groups without names the order
-                in the model is unknown; the model is as it was.
+            ConfigError: the parameters differ, or the optimizer has several groups without
+                names, so that the order is unknown; the model is unchanged.
         """
         filling = CenterCopy(model, self._names)
         filling.parameters(self._evaluated_center(), groups=len(self.param_groups))
@@ -233,11 +237,12 @@ class BoxOptimizer(JoinedOptimizer):
     # ------------------------------------------------------------------ resuming and ending
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all that :meth:`load_state_dict` needs to go on exactly.
+        """Return the state with which :meth:`load_state_dict` resumes exactly.
 
-        The inner optimizer's state, the worker's values, a copy of the center, and the rest.
+        It holds the inner optimizer's state, the worker's values, a copy of the center, and the
+        algorithm's own state.
         """
-        extra = self._extra_state()  # first: it ends an exchange that is under way
+        extra = self._extra_state()  # first: it waits for an exchange in progress
         parameters, *buffers = self.own.values()
         return checkpoint(
             type(self).__name__,
@@ -253,20 +258,21 @@ class BoxOptimizer(JoinedOptimizer):
         )
 
     def load_state_dict(self, state_dict: dict[str, Any], *, force: bool = False) -> None:
-        """Go on where :meth:`state_dict` was taken.
+        """Resume from a state that :meth:`state_dict` returned.
 
-        The center is restored only where no worker has exchanged anything with it yet (the
-        memory is new), by one of those that load; a state of this very wrapper leaves it alone
-        (accelerate loads one). What its worker had not shared, the worker of its rank shares.
+        The center is restored only if no worker has exchanged with it yet (the memory is new).
+        One of the loading workers restores it. A state of this same wrapper does not change
+        the center (accelerate loads such a state). Updates that the saved worker had not shared
+        are shared by the worker that has its rank.
 
         Args:
-            state_dict: as returned by :meth:`state_dict` of the same algorithm. One of a plain
-                ``torch.optim`` optimizer sets the optimizer inside and leaves all else alone.
+            state_dict: as returned by :meth:`state_dict` of the same algorithm. The state of a
+                plain ``torch.optim`` optimizer is loaded into the inner optimizer only.
             force: restore the center in any case.
 
         Raises:
-            ConfigError: it belongs to another algorithm, or the optimizer inside is of other
-                parameters; nothing was changed.
+            ConfigError: the state belongs to another algorithm, or its inner optimizer has
+                other parameters; nothing was changed.
         """
         if is_plain(state_dict):
             self._load_inner(state_dict)
@@ -275,7 +281,7 @@ class BoxOptimizer(JoinedOptimizer):
         self.train()
         self._load_inner(state_dict["inner"])
         self.steps = state_dict["steps"]
-        is_left = force or self._shared_steps < self.steps  # else it was shared since
+        is_left = force or self._shared_steps < self.steps  # else it was shared meanwhile
         self._shared_steps = min(self._shared_steps, self.steps)
         statistics = None if self.buffers is None else self.buffers.flat
         restore(state_dict, self.flat, statistics, self._counts)
@@ -293,7 +299,7 @@ class BoxOptimizer(JoinedOptimizer):
         return {}
 
     def _load_extra_state(self, extra: dict[str, Any]) -> None:
-        """Take back what :meth:`_extra_state` returned."""
+        """Restore what :meth:`_extra_state` returned."""
 
     def _forget_unshared(self) -> None:
-        """Begin at x with nothing to share: another worker shares what the state had left."""
+        """Discard unshared updates and start at x: another worker shares those of the state."""

@@ -128,14 +128,14 @@ def test_an_exchange_runs_while_the_gradient_is_taken():
     one = worker(0, box, period=1, overlap=True)
     one.run()
     one.optimizer._overlap.finish()
-    ask = one.optimizer.ask
+    ask = one.optimizer.request_moves
 
     def gated(xs, moves) -> None:
         asked.set()
         assert gate.wait(60.0)
         ask(xs, moves)
 
-    one.optimizer.ask = gated
+    one.optimizer.request_moves = gated
     one.run()  # the exchange that it ends with waits, and it does not
     assert asked.wait(60.0)
     before = one.values()
@@ -151,8 +151,8 @@ def test_nobody_sets_x_to_the_center_before_the_exchange_has_read_x():
     box, gate = ModelBox(), threading.Event()
     one = worker(0, box, period=2, moving_rate=0.5, overlap=True)
     one.run()
-    ask, finish_it = one.optimizer.ask, one.optimizer._overlap.finish
-    one.optimizer.ask = lambda xs, moves: (gate.wait(), ask(xs, moves))[0]
+    ask, finish_it = one.optimizer.request_moves, one.optimizer._overlap.finish
+    one.optimizer.request_moves = lambda xs, moves: (gate.wait(), ask(xs, moves))[0]
     one.optimizer._overlap.finish = lambda: (gate.set(), finish_it())[0]
     one.run()
     x, c = one.values(), center(box)
@@ -185,18 +185,18 @@ def test_an_exchange_that_fails_moves_nothing_and_the_next_one_does():
     one = worker(0, box, period=1, moving_rate=0.5, overlap=True)
     one.run(2)
     one.optimizer._overlap.finish()
-    ask = one.optimizer.ask
+    ask = one.optimizer.request_moves
 
     def fail(xs, moves) -> None:
         moves[0].fill_(100.0)
         raise ConnectionError("the memory is gone")
 
-    one.optimizer.ask = fail
+    one.optimizer.request_moves = fail
     one.run()
     before = one.values()
     with pytest.raises(ConnectionError):
         one.optimizer.step()
-    one.optimizer.ask = ask
+    one.optimizer.request_moves = ask
     np.testing.assert_array_equal(one.values(), before)
     one.run()
     one.optimizer.close(exchange=False)
@@ -223,10 +223,10 @@ def test_a_state_is_taken_and_loaded_after_the_exchange_under_way(loads: bool):
     box, gate = ModelBox(), threading.Event()
     one = worker(0, box, period=1, overlap=True)
     saved = one.optimizer.state_dict()
-    ask, finish_it = one.optimizer.ask, one.optimizer._overlap.finish
+    ask, finish_it = one.optimizer.request_moves, one.optimizer._overlap.finish
     one.run()
     finish_it()
-    one.optimizer.ask = lambda xs, moves: (gate.wait(), ask(xs, moves))[0]
+    one.optimizer.request_moves = lambda xs, moves: (gate.wait(), ask(xs, moves))[0]
     one.optimizer.exchange()
     one.optimizer._overlap.finish = lambda: (gate.set(), finish_it())[0]
     began = len(box.log)

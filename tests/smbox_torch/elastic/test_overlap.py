@@ -104,7 +104,7 @@ def test_time_that_passes_behind_the_caller_is_hidden(monkeypatch):
         clock.now_s += 2.0
 
     overlap = overlapped(worker)
-    worker.ask = ask
+    worker.request_moves = ask
     overlap.begin()
     overlap._exchange._thread._future.add_done_callback(lambda _: done.set())
     done.wait()
@@ -220,7 +220,7 @@ def test_a_group_moves_together_however_fast_its_exchanges_come(run_ranks):
     def work(world: World) -> list[float]:
         overlap, worker, moves = group(world)
         worker.buffer.flat.fill_(1.0)
-        worker.ask = lambda xs, told: told[0].copy_(0.375 * torch.from_numpy(xs[0]))
+        worker.request_moves = lambda xs, told: told[0].copy_(0.375 * torch.from_numpy(xs[0]))
         for _ in range(50):
             overlap.begin()
         overlap.settle()

@@ -199,8 +199,8 @@ def test_closing_moves_all_ranks_by_the_exchange_under_way(worlds, each):
         one.run(1)
         if world.is_group_root:
             root = one.optimizer._role
-            ask = root.ask
-            root.ask = lambda xs, moves: (gate.wait(), ask(xs, moves))[0]
+            ask = root.request_moves
+            root.request_moves = lambda xs, moves: (gate.wait(), ask(xs, moves))[0]
         with suppress(KeyError), one.optimizer:
             one.run(1)
             gate.set()

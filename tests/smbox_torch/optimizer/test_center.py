@@ -25,7 +25,7 @@ def test_the_first_worker_initialises_and_the_others_begin_there():
 
 def test_what_lies_beside_a_center_leaves_the_worker_alone():
     own = flat(2.0)
-    beside = Center(ModelBox(), "run", own, init=0.0, leads=False)
+    beside = Center(ModelBox(), "run", own, init=0.0, loads=False)
     assert own.buffers[0].flat.tolist() == [2.0] * 3
     assert beside.values()["float32"].tolist() == [0.0] * 3
 
