@@ -1,8 +1,8 @@
-"""Whether all ranks hold the same parameters, which only a load or a write can change.
+"""Detection of ranks whose parameters or optimizer states differ.
 
-The ranks compare digests in the first round, and in the first one after somebody other than a
-step wrote parameters: who did it asks for that in the round. The optimizer's state counts too:
-with another momentum the next step would part the ranks.
+The ranks compare digests in the first round, and in the first round after anything other than
+a step wrote parameters: the rank that detects the write requests the comparison. The digests
+include the optimizer's state, because different momenta would make the ranks diverge.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ __all__ = ["EqualState", "check_equal"]
 
 
 class EqualState:
-    """What one rank knows of its parameters and state since the ranks last agreed.
+    """Detects on one rank whether the ranks must compare parameters and state.
 
     Args:
-        optimizer: whose they are.
+        optimizer: the inner optimizer.
 
     Attributes:
         is_due: whether the ranks have to compare.
@@ -38,15 +38,15 @@ class EqualState:
         return (p for group in self._optimizer.param_groups for p in group["params"])
 
     def detect_writes(self) -> None:
-        """Look for writes, before this rank writes itself or asks the others to compare."""
+        """Detect writes; called before this rank's own writes and before each round."""
         self.is_due |= self._versions.have_changed()
 
     def record_writes(self) -> None:
-        """Know of this rank's own writes, which are the same on all ranks."""
+        """Record this rank's own writes, which are the same on all ranks."""
         self._versions.record()
 
     def agreed(self) -> None:
-        """Know that all ranks hold the same."""
+        """Record that all ranks have equal parameters and states."""
         self.is_due = False
         self.record_writes()
 
@@ -64,24 +64,24 @@ class EqualState:
 
 
 def check_equal(digests: Mapping[int, int]) -> None:
-    """Compare what the ranks hold.
+    """Compare the digests of the ranks.
 
     Args:
-        digests: by rank.
+        digests: digests by rank.
 
     Raises:
-        ConfigError: on all ranks: some differ. It names those that are not as most ranks are,
-            of two halves those without the lowest rank.
+        ConfigError: on all ranks: some digests differ. It names the ranks outside the majority;
+            of two equal halves, those without the lowest rank.
     """
     counted = Counter(digests.values())
-    usual, _ = counted.most_common(1)[0]  # of equally many the first one's
+    usual, _ = counted.most_common(1)[0]  # in a tie, the first
     ranks = sorted(rank for rank, found in digests.items() if found != usual)
     if ranks:
         names = " and ".join(map(str, ranks))
         raise ConfigError(
-            f"rank {names} holds other parameters, or another optimizer's state, than the other"
-            " ranks: load and change the model alike on all ranks, or load it before the"
-            " optimizer is wrapped; start anew, or from a checkpoint",
+            f"rank {names} has other parameters, or another optimizer state, than the other"
+            " ranks: load and change the model equally on all ranks, or load it before the"
+            " optimizer is wrapped; restart, or resume from a checkpoint",
             ranks=ranks,
             digests=dict(sorted(digests.items())),
         )

@@ -1,12 +1,12 @@
-"""Rounds of averaging: once backward is over, the gradients are the mean of all ranks'.
+"""Rounds of averaging: when backward returns, the gradients are the mean over all ranks.
 
-One mechanism for every class that averages gradients, whatever forms the mean (``mean``). A
-hook takes each gradient that autograd has finished; the first one of a backward asks the
-engine for a callback at its end, which waits for the mean. So clipping, gradient scalers and
-guards against infinities see the same gradients on all ranks, and all of them step or none.
+All classes that average gradients use this mechanism, with any implementation of ``mean``. A
+hook takes each gradient that autograd has finished. The first gradient of a backward pass
+registers a callback for its end, which waits for the mean. So clipping, gradient scalers and
+checks for infinities see the same gradients on all ranks, and all ranks step or none does.
 
-Every round compares how many steps the ranks have done, and the first one after a load or a
-write what they hold (``alike``).
+Every round compares the step counts of the ranks. The first round after a load or a write also
+compares their parameters and states (``equal_state``).
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ __all__ = ["GradientRounds"]
 
 
 class GradientRounds:
-    """Keeps the gradients of one rank's parameters equal to the mean over the ranks.
+    """Replaces the gradients of one rank's parameters by the mean over the ranks.
 
     Args:
         parameters: those that require gradients; the same on every rank.
-        mean: forms the mean; closed with this object.
-        optimizer: steps with it; the ranks hold the same parameters and state of it.
-        model: its parameters and buffers must stay the tensors that they are now.
+        mean: computes the mean; closed with this object.
+        optimizer: the inner optimizer; its parameters and state must be equal on all ranks.
+        model: model whose parameters and buffers must not be replaced by other tensors.
         recorder: counts rounds as exchanges.
-        demand: called before a round; what it raises leaves no round begun.
+        demand: called before a round; if it raises, no round is begun.
 
     Attributes:
-        weight: how much this rank's next gradients count.
-        enabled: False while gradients are to add up locally.
-        steps: that this rank has done.
+        weight: weight of this rank's next gradients.
+        enabled: False while gradients accumulate locally.
+        steps: number of steps of this rank.
     """
 
     def __init__(
@@ -80,9 +80,9 @@ class GradientRounds:
 
     @property
     def is_synced(self) -> bool:
-        """Whether the gradients are the mean already, and none was replaced since.
+        """Whether the gradients are the mean, and none was replaced since.
 
-        What was done to them in place (clipping, unscaling) is as it should be.
+        Changes in place (clipping, unscaling) are allowed.
         """
         if self._averaged is None:
             return False
@@ -90,13 +90,13 @@ class GradientRounds:
         return all(parameter.grad is mean() for parameter, mean in pairs)
 
     def discard(self) -> None:
-        """Let the next gradients be averaged, whatever they are."""
+        """Mark the gradients as not averaged, so that the next step averages them."""
         self._averaged = None
 
     def _on_gradient(self, index: int, parameter: torch.Tensor) -> None:
         """Take the gradient that autograd has just finished."""
         if not self.enabled:
-            self.discard()  # what backward before this one averaged is the mean no more
+            self.discard()  # the gradients are not the mean any more
             return
         if not self._is_open:
             self._begin()
@@ -104,9 +104,10 @@ class GradientRounds:
             torch.autograd.Variable._execution_engine.queue_callback(self.finish)  # type: ignore[attr-defined,unused-ignore]  # noqa: SLF001
         if index not in self._missing:
             raise ConfigError(
-                "a second gradient of one parameter came before the first was averaged: this"
-                " backward runs a part of the model twice, or one before it was broken off; if"
-                " so, call synchronize(), which ends its round on all ranks, and zero_grad()",
+                "a second gradient of one parameter arrived before the first was averaged: this"
+                " backward runs a part of the model twice, or an earlier backward was"
+                " interrupted. In the second case, call synchronize(), which ends the round on"
+                " all ranks, and zero_grad()",
                 shape=tuple(parameter.shape),
             )
         self._mean.take(index)
@@ -127,8 +128,8 @@ class GradientRounds:
 
         Raises:
             StepMismatchError: a rank skipped a step, or finished; gradients are undefined.
-            WorkerLostError: a rank died, left or did not come; gradients are undefined.
-            ConfigError: a rank holds other parameters than others; on all ranks.
+            WorkerLostError: a rank died, left or did not arrive; gradients are undefined.
+            ConfigError: on all ranks: the parameters or states of some ranks differ.
         """
         if not self._is_open:
             self._begin()
@@ -160,15 +161,15 @@ class GradientRounds:
         self._mean.stepped(self.steps)
 
     def meet(self) -> None:
-        """Make sure that all ranks are in the same step; before a collective inside it."""
+        """Check that all ranks are in the same step, before a collective operation in it."""
         self._mean.meet()
 
     def follow(self, step: Callable[[], None], is_awaited: Callable[[], bool]) -> None:
-        """Do what the others do, with weight 0, until all ranks follow.
+        """Take part in the others' rounds and steps, with weight 0, until all ranks do so.
 
         Args:
-            step: does one step, :meth:`stepped` included.
-            is_awaited: whether another rank waits for this one in the middle of a step.
+            step: does one step, including :meth:`stepped`.
+            is_awaited: whether another rank waits for this one within a step.
         """
         self._mean.join()
         weight, self.weight = self.weight, 0.0
@@ -182,14 +183,15 @@ class GradientRounds:
             self.weight = weight
 
     def agree(self, state: Mapping[torch.Tensor, Mapping[str, Any]]) -> None:
-        """Give all ranks what the one holds whose loop did the most steps; after ``follow``.
+        """Copy parameters and state of the rank with the most steps to all; after ``follow``.
 
-        A rank that followed did not do what that loop did to gradients before a step (clip,
-        unscale). Nothing is done where all loops did equally many steps; else gradients are
-        None afterwards.
+        A rank that followed did not change gradients before a step (clip, unscale), as that
+        rank's loop did. If all loops did equally many steps, nothing is done; otherwise
+        gradients are None afterwards.
 
         Args:
-            state: of the optimizer; its tensors that are like their parameter are given, too.
+            state: state of the optimizer; its tensors with the shape and dtype of their
+                parameter are copied, too.
         """
         is_leader = self._mean.is_leader()
         if is_leader is None:
@@ -208,11 +210,11 @@ class GradientRounds:
             self.weight = weight
 
     def _share(self, tensors: Sequence[torch.Tensor | None]) -> None:
-        """Replace tensors, one for each parameter, by their mean: a round of its own."""
+        """Replace tensors, one per parameter, by their mean, in a separate round."""
         pairs = list(zip(self._parameters, tensors, strict=True))
         for parameter, tensor in pairs:
             parameter.grad = None if tensor is None else tensor.detach().clone()
-        self._begin(may_compare=False)  # they differ until all have what the leader holds
+        self._begin(may_compare=False)  # ranks differ until all have the leader's values
         self.finish()
         for parameter, tensor in pairs:
             if tensor is not None and parameter.grad is not None:
@@ -221,14 +223,14 @@ class GradientRounds:
         self.discard()
 
     def close(self, *, in_order: bool = True) -> None:
-        """Leave the other ranks; gradients stay, hooks go."""
+        """Leave the other ranks and remove the hooks; gradients are kept."""
         for hook in self._hooks:
             hook.remove()
         self._mean.close(steps=self.steps if in_order and not self._is_broken else None)
 
 
 def _reference(gradient: torch.Tensor | None) -> Callable[[], torch.Tensor | None]:
-    """Return how to find a gradient again, without keeping its memory."""
+    """Return a weak reference to a gradient."""
     return _nothing if gradient is None else weakref.ref(gradient)
 
 

@@ -1,4 +1,4 @@
-"""What forms the mean of gradients: the protocol, and where a rank's gradients gather."""
+"""Mean, the protocol of gradient averaging, and the views that hold a rank's gradients."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Follow", "GradientViews", "Mean", "averaged"]
 
 
 class Follow(enum.Enum):
-    """What the other ranks do, to one that has no batches left."""
+    """What the other ranks do next, for a rank that has no batches left."""
 
     ROUND = enum.auto()
     STEP = enum.auto()
@@ -24,105 +24,107 @@ class Follow(enum.Enum):
 
 
 class Mean(Protocol):
-    """One rank's end of rounds that replace gradients by their weighted mean over all ranks.
+    """Rounds that replace gradients by their weighted mean over all ranks, on one rank.
 
     Attributes:
-        nbytes: that a round moves for this rank, both directions.
-        is_any_due: after ``finish``, whether a rank has asked to compare; the same on all.
+        nbytes: bytes that a round transfers for this rank, both directions.
+        is_any_due: after ``finish``, whether a rank requested a comparison; the same on all.
     """
 
     nbytes: int
     is_any_due: bool
 
     def begin(self, weight: float, *, is_due: bool) -> None:
-        """Begin a round; nothing is waited for.
+        """Begin a round, without waiting.
 
         Args:
-            weight: of this rank.
-            is_due: ask all ranks to compare what they hold.
+            weight: weight of this rank.
+            is_due: request that all ranks compare parameters and states.
         """
 
     def take(self, index: int) -> None:
-        """Take the gradient of a parameter, which is final (or None) in this round.
+        """Add a parameter's gradient, which is final (or None), to this round.
 
         Raises:
-            ConfigError: it has no mean (sparse, or of another dtype or shape than before).
+            ConfigError: it cannot be averaged (sparse, or of another dtype or shape).
         """
 
     def finish(self) -> None:
-        """Return when gradients and buffers are the same on all ranks; all were taken.
+        """Wait until gradients and buffers are the same on all ranks; all were taken.
 
         Raises:
             StepMismatchError: a rank skipped a step, or finished; gradients are undefined.
-            WorkerLostError: a rank died, left or did not come; gradients are undefined.
+            WorkerLostError: a rank died, left or did not arrive; gradients are undefined.
         """
 
     def compare(self, digest: int) -> None:
         """Compare a digest, below 2**32, with those of the ranks that have batches left.
 
-        All ranks call it after a round in which one asked for it.
+        All ranks call it after a round in which a rank requested it.
 
         Raises:
-            ConfigError: on all ranks: some differ; it names them.
-            WorkerLostError: a rank died, left or did not come.
+            ConfigError: on all ranks: some digests differ; it names these ranks.
+            WorkerLostError: a rank died, left or did not arrive.
         """
 
     def stepped(self, steps: int) -> None:
-        """Tell that this rank has done so many steps."""
+        """Report the number of steps that this rank has done."""
 
     def meet(self) -> None:
-        """Make sure that all ranks are in the same step, before a collective inside it.
+        """Check that all ranks are in the same step, before a collective operation in it.
 
         Raises:
-            StepMismatchError: one is not.
+            StepMismatchError: a rank is in another step.
         """
 
     def join(self) -> None:
-        """Tell that this rank has no batches left."""
+        """Report that this rank has no batches left."""
 
     def follow(self, is_awaited: Callable[[], bool]) -> Follow:
-        """Wait for what the others do next, after :meth:`join`.
+        """Wait until it is known what the others do next, after :meth:`join`.
 
         Args:
-            is_awaited: whether another rank waits for this one in the middle of a step.
+            is_awaited: whether another rank waits for this one within a step.
         """
 
     def is_leader(self) -> bool | None:
-        """Tell, after END, whether this rank's loop did the most steps, as the first that did.
+        """Return, after END, whether this rank is the first whose loop did the most steps.
 
         Returns:
-            None where all loops did equally many.
+            None if all loops did equally many steps.
         """
 
     def close(self, *, steps: int | None) -> None:
-        """Leave, after so many steps; None: not in order."""
+        """Leave after ``steps`` steps; None: after an error."""
 
 
 def averaged(optimizer: torch.optim.Optimizer) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
     """Return an optimizer's parameters, each once: those that are averaged, and frozen ones.
 
     Raises:
-        TypeError: it is no optimizer.
-        ConfigError: there are none to average, or some have no mean; nothing was changed.
+        TypeError: it is not an optimizer.
+        ConfigError: there are none to average, or some cannot be averaged.
     """
     check_optimizer(optimizer)
     members = unique(p for group in optimizer.param_groups for p in group["params"])
     found = [parameter for parameter in members if parameter.requires_grad]
     devices = sorted({str(parameter.device) for parameter in members})
     if not found or any(not each.dtype.is_floating_point for each in found):
-        raise ConfigError("only floating-point parameters that require gradients have a mean")
+        raise ConfigError(
+            "only floating-point parameters that require gradients can be averaged"
+        )
     if len(devices) > 1 or devices == ["meta"]:
         raise ConfigError("all parameters must be on one device", devices=devices)
     return found, [parameter for parameter in members if not parameter.requires_grad]
 
 
 class GradientViews:
-    """Places for the gradients of parameters; once taken, a gradient is a view of its place.
+    """Views of a buffer for the gradients of parameters; ``take`` makes a gradient a view.
 
     Args:
-        parameters: whose gradients.
-        views: the places, in the parameters' dtypes and shapes. Where they are on another
-            device than the parameters, a parameter keeps a gradient of its own.
+        parameters: the parameters.
+        views: one view per parameter, with its dtype and shape. If they are on another device
+            than the parameters, a parameter keeps a separate gradient.
     """
 
     def __init__(
@@ -133,10 +135,10 @@ class GradientViews:
         self._is_near = views[0].device == parameters[0].device
 
     def take(self, index: int) -> bool:
-        """Bring a gradient to its place; tell whether there was one, else the place is zero.
+        """Copy a gradient to its view; return False and set the view to zero if there is none.
 
         Raises:
-            ConfigError: it is sparse, or the parameter was replaced by another dtype or shape.
+            ConfigError: the gradient is sparse, or has another dtype or shape than its view.
         """
         parameter, view = self._parameters[index], self._views[index]
         gradient = parameter.grad
@@ -146,7 +148,7 @@ class GradientViews:
             view.zero_()
             return False
         if gradient.is_sparse:
-            raise ConfigError("sparse gradients have no mean here; use sparse=False")
+            raise ConfigError("sparse gradients cannot be averaged here: use sparse=False")
         if gradient.dtype != view.dtype or gradient.shape != view.shape:
             raise ConfigError(
                 "a parameter was converted or replaced after the optimizer was wrapped:"
@@ -161,7 +163,7 @@ class GradientViews:
         return True
 
     def hand_out(self, used: Sequence[bool]) -> None:
-        """Make what lies in the places the gradients; None where ``used`` is False."""
+        """Set the gradients to their views; None where ``used`` is False."""
         for parameter, view, is_used in zip(self._parameters, self._views, used, strict=True):
             if not is_used:
                 parameter.grad = None

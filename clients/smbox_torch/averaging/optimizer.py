@@ -1,4 +1,4 @@
-"""An optimizer whose gradients are the mean of all ranks': what all such classes share."""
+"""AveragingOptimizer: the base class of optimizers that average gradients over all ranks."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ __all__ = ["AveragingOptimizer"]
 class AveragingOptimizer(WrappedOptimizer):
     """An optimizer that steps with the mean gradient of all ranks.
 
-    After ``backward`` the gradients are the mean already, so clipping, gradient scaling and
-    guards work as in a run of one worker: they see the same on all ranks, and all ranks step or
-    none. ``step`` raises StepMismatchError where a rank skipped a step or finished early.
+    When ``backward`` returns, the gradients are the mean. Clipping, gradient scaling and checks
+    therefore see the same values on all ranks, and all ranks step or none does. ``step`` raises
+    StepMismatchError if a rank skipped a step or finished early.
 
-    All ranks hold the same parameters and state of the optimizer inside: those who load or
-    change them do it alike on all ranks. Where they do not, the next ``backward`` raises
-    ConfigError on all ranks and names those that differ; writes by ``parameter.data`` of one
-    rank are not noticed.
+    All ranks must have the same parameters and state of the inner optimizer: load or change
+    them equally on all ranks. If they differ, the next ``backward`` raises ConfigError on all
+    ranks and names the ranks that differ. Writes through ``parameter.data`` on one rank go
+    undetected.
 
-    A subclass sets ``_rounds``, ``_frozen``, the parameters that have no place in the mean, and
-    ``_model``, whose buffers are kept in step.
+    A subclass sets ``_rounds``; ``_frozen``, the parameters that are not averaged; and
+    ``_model``, the model whose buffers are kept equal.
 
     Attributes:
-        steps: so far, those before a checkpoint too.
+        steps: number of steps, including those before a checkpoint was loaded.
         workers: number of ranks in the run.
     """
 
@@ -52,13 +52,13 @@ class AveragingOptimizer(WrappedOptimizer):
 
     @property
     def weight(self) -> float:
-        """How much this rank's next gradients count; with a mean loss, its batch size."""
+        """Weight of this rank's next gradients in the mean; use the batch size for a mean loss."""
         return self._rounds.weight
 
     @weight.setter
     def weight(self, weight: float) -> None:
         if not 0.0 < real("weight", weight) < math.inf:
-            raise ConfigError("a weight is a number above zero", weight=weight)
+            raise ConfigError("weight must be finite and above zero", weight=weight)
         self._rounds.weight = float(weight)
 
     def _advance(self) -> None:
@@ -66,25 +66,25 @@ class AveragingOptimizer(WrappedOptimizer):
         self._step()
 
     def synchronize(self) -> None:
-        """Make the gradients the mean now, if backward has not (it had nothing to do here).
+        """Average the gradients now, if backward has not done it.
 
         Raises:
             StepMismatchError: a rank skipped a step, or finished; gradients are undefined.
-            WorkerLostError: a rank died, left or did not come; gradients are undefined.
-            ConfigError: a parameter was unfrozen after the wrapping, or the optimizer was
-                closed; nothing happened.
+            WorkerLostError: a rank died, left or did not arrive; gradients are undefined.
+            ConfigError: a parameter was unfrozen after the optimizer was wrapped, or the
+                optimizer was closed; nothing was changed.
         """
         self._demand_open()
         if any(parameter.requires_grad for parameter in self._frozen):
             raise ConfigError(
-                "a parameter that was frozen when the optimizer was wrapped has no place in the"
-                " mean: unfreeze first, then wrap"
+                "a parameter was unfrozen after the optimizer was wrapped, and its gradient is"
+                " not averaged: unfreeze first, then wrap"
             )
         if not self._rounds.is_synced:
             self._rounds.finish()
 
     def _step(self) -> None:
-        """Step with the gradients as they are; all ranks do it."""
+        """Step with the current gradients; all ranks do it."""
         self._rounds.equal_state.detect_writes()
         self.inner.step()
         self.steps += 1
@@ -98,7 +98,7 @@ class AveragingOptimizer(WrappedOptimizer):
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Let gradients add up locally; the first backward outside averages the sums."""
+        """Accumulate gradients locally; the first backward after the block averages the sums."""
         before, self._rounds.enabled = self._rounds.enabled, False
         try:
             yield
@@ -107,16 +107,17 @@ class AveragingOptimizer(WrappedOptimizer):
 
     @contextmanager
     def join(self) -> Iterator[None]:
-        """Let ranks run out of batches at different times.
+        """Allow ranks to have different numbers of batches; each rank's loop is in the block.
 
-        A rank that is through its loop follows the others' rounds with weight 0, and their
-        steps, until all are through. Then all take the parameters, and the optimizer's tensors
-        of parameters' shapes and dtypes, of the rank whose loop did the most steps: only that
-        loop did what it does to gradients before a step. Every rank's loop must be inside.
+        A rank that has ended its loop takes part in the averaging with weight 0, and does the
+        same steps, until all ranks have ended their loops. Then all ranks copy the parameters
+        and the optimizer's state tensors (those with the shape and dtype of their parameter)
+        of the rank whose loop did the most steps, because only that loop changed the gradients
+        (clipping, scaling) before each step.
 
         Raises:
             StepMismatchError: a rank skipped a step that others did.
-            WorkerLostError: a rank died, left or did not come.
+            WorkerLostError: a rank died, left or did not arrive.
         """
         yield
         with torch.no_grad():
@@ -124,20 +125,21 @@ class AveragingOptimizer(WrappedOptimizer):
             self._rounds.agree(self.inner.state)
 
     def _is_awaited(self) -> bool:
-        """Tell whether another rank is in the middle of a step that needs this one."""
+        """Return whether another rank waits for this one within a step."""
         return False
 
     @torch.no_grad()
     def center_into(self, model: torch.nn.Module) -> None:
-        """Copy the parameters (and buffers), which all ranks have in common, into a model.
+        """Copy the parameters (and buffers), which are equal on all ranks, into a model.
 
         Args:
-            model: of the same parameters, found by name where ``model=`` or the optimizer's
-                groups gave names, else by the order of the optimizer's one group.
+            model: a model with the same parameters. They are matched by name if ``model=`` or
+                the optimizer's groups gave names, else by their order in the optimizer's only
+                group.
 
         Raises:
-            ConfigError: the parameters differ, or of several groups without names the order
-                in the model is unknown; the model is as it was.
+            ConfigError: the parameters differ, or the optimizer has several groups without
+                names, so that the order is unknown; the model is unchanged.
         """
         own = unique(self._members())
         names, groups = names_of(self.inner, self._model), len(self.param_groups)
@@ -156,9 +158,10 @@ class AveragingOptimizer(WrappedOptimizer):
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what :meth:`load_state_dict` needs to go on; the same on every rank.
+        """Return the state with which :meth:`load_state_dict` resumes; the same on every rank.
 
-        That is the optimizer's state inside, the parameters, and with ``model=`` its buffers.
+        It contains the state of the inner optimizer, the parameters, and with ``model=`` the
+        buffers.
         """
         held = self._held()
         parameters, buffers = ([t.detach().cpu().clone() for t in each] for each in held)
@@ -173,15 +176,15 @@ class AveragingOptimizer(WrappedOptimizer):
 
     @torch.no_grad()
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on where :meth:`state_dict` was taken; every rank loads what any rank has saved.
+        """Resume from the state of any rank; all ranks load the same state.
 
         Args:
-            state_dict: of the same algorithm. One of a plain ``torch.optim`` optimizer sets the
-                optimizer inside and leaves all else alone.
+            state_dict: as returned by :meth:`state_dict` of the same algorithm. The state of a
+                plain ``torch.optim`` optimizer is loaded into the inner optimizer only.
 
         Raises:
-            ConfigError: it belongs to another algorithm or model; nothing was changed. From the
-                next ``backward``, on all ranks: they have not loaded the same.
+            ConfigError: the state belongs to another algorithm or model; nothing was changed.
+                From the next ``backward``, on all ranks: the ranks loaded different states.
         """
         if is_plain(state_dict):
             self._load_inner(state_dict)
@@ -202,23 +205,23 @@ class AveragingOptimizer(WrappedOptimizer):
         self._rounds.equal_state.is_due = True
 
     def stats(self) -> Stats:
-        """Return what was counted: rounds of averaging as exchanges, waiting, bytes."""
+        """Return the counts: rounds of averaging (as exchanges), time waited, bytes."""
         return self._rounds.recorder.snapshot()
 
-    def finish(self, *, timeout_s: float | None = None) -> None:  # noqa: ARG002 - others wait
-        """End the run; all ranks hold the same parameters, and nobody waits for anybody.
+    def finish(self, *, timeout_s: float | None = None) -> None:  # noqa: ARG002 - see below
+        """End the run; it does not wait, because all ranks have the same parameters.
 
         Args:
-            timeout_s: as other optimizers take it.
+            timeout_s: not used; other optimizers wait this long.
 
         Raises:
-            ConfigError: it was closed before; nothing was changed.
+            ConfigError: the optimizer was closed before; nothing was changed.
         """
         self._demand_finishable()
         self.close()
 
     def close(self, *, exchange: bool = True) -> None:  # noqa: ARG002 - as other optimizers
-        """Leave the others; a rank that still steps learns that this one has finished."""
+        """Leave the other ranks; a rank that still steps gets StepMismatchError."""
         self._rounds.close()
         super().close()
 
@@ -228,7 +231,7 @@ class AveragingOptimizer(WrappedOptimizer):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Close; after an error the others learn that this rank has left."""
+        """Close; after an error the other ranks get WorkerLostError."""
         if error is not None:
             self._rounds.close(in_order=False)
         self.close()

@@ -1,4 +1,4 @@
-"""Tensors packed in bytes, to travel as one: buffers, or all that ranks begin with."""
+"""Tensors packed into one array of bytes for a transfer."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from smbox_torch.world import World
 __all__ = ["Packed", "packed_nbytes", "share"]
 
 STORED = 0
-"""Counter of the rendezvous: 1 once the first rank's tensors lie in the memory."""
+"""Counter of the rendezvous: 1 once the first rank's tensors are in the memory."""
 
 
 class Packed:
-    """Tensors and a place for their bytes.
+    """Tensors and the memory for their bytes.
 
     Args:
-        tensors: of any dtypes, on any device.
+        tensors: tensors of any dtypes, on any device.
         memory: ``u8[packed_nbytes(tensors)]``.
     """
 
@@ -47,7 +47,7 @@ class Packed:
 
 
 def packed_nbytes(tensors: Sequence[torch.Tensor]) -> int:
-    """Return the bytes that tensors need, each from a cache line on."""
+    """Return the number of bytes for tensors, each aligned to a cache line."""
     return sum(_nbytes(tensor) for tensor in tensors)
 
 
@@ -56,11 +56,11 @@ def _nbytes(tensor: torch.Tensor) -> int:
 
 
 def share(tensors: Sequence[torch.Tensor], world: World, name: str, timeout_s: float) -> None:
-    """Give all ranks of a host the tensors of local rank 0, once; in memory that goes again.
+    """Copy the tensors of local rank 0 to all ranks of a host, through temporary memory.
 
     Raises:
-        ConfigError: the ranks' tensors have other shapes or dtypes; nothing is left.
-        WorkerLostError: a rank never came; nothing is left.
+        ConfigError: the ranks' tensors have different shapes or dtypes; the memory was removed.
+        WorkerLostError: a rank never arrived; the memory was removed.
     """
     memory = HostMemory.join(
         name,

@@ -1,16 +1,16 @@
-"""The synchronous parameter server: gradients add up in one place, and everybody reads the sum.
+"""The synchronous parameter server: the memory sums gradients, and all workers read the sum.
 
 Li et al.: Scaling distributed machine learning with the parameter server, OSDI 2014, in the
 synchronous form that is usually compared with ring all-reduce. g_i the gradient of worker i
-of p at the common x, w_i its weight (1 unless told otherwise), G a region, f the step of the
-optimizer inside:
+of p at the common x, w_i its weight (default 1), G a region, f the step of the inner optimizer:
 
-    push:  G = G + w_i g_i          (the memory adds; the order of workers is not defined)
+    push:  G = G + w_i g_i          (the memory adds; the order of workers is undefined)
     barrier
-    pull:  x = f(x, G / sum_i(w_i)) (every worker alike)
+    pull:  x = f(x, G / sum_i(w_i)) (on every worker)
 
-Variant: the memory sums, the workers step, each with its own copy of the optimizer's state.
-All read the same bits of G, so all x stay equal. Push and pull happen at the end of backward.
+Variant: the memory sums, and the workers step, each with its own copy of the optimizer's state.
+All workers read the same bits of G, so x stays equal on all. Push and pull happen at the end of
+backward.
 """
 
 from __future__ import annotations
@@ -40,25 +40,26 @@ BARRIER_TIMEOUT_S = 300.0
 
 
 class ParameterServer(AveragingOptimizer, BoxOptimizer):
-    """Synchronous SGD by a sum in the memory; all workers take part to the end.
+    """Synchronous SGD with sums in the memory; all workers must take part until the end.
 
-    Where a worker died or left, ``backward`` and ``step`` of the others raise WorkerLostError;
-    where it finished, StepMismatchError; where it is stopped or too slow, RequestTimeoutError
-    after ``timeout_s``. The parameters are then as before the step. The center in the memory is
-    the parameters at the last ``state_dict``, ``center_into``, ``finish`` or ``close``.
+    If a worker died or left, ``backward`` and ``step`` of the others raise WorkerLostError; if
+    it finished, StepMismatchError; if it is stopped or too slow, RequestTimeoutError after
+    ``timeout_s``. The parameters are then unchanged by the step. The center in the memory is
+    updated by ``state_dict``, ``center_into``, ``finish`` and ``close`` only.
 
     Args:
-        optimizer: steps with the mean gradient, on every worker alike.
-        box: the memory.
-        name: of the run.
-        rank: of this worker; None: as the launcher tells, else 0.
+        optimizer: the inner optimizer; on every worker it steps with the mean gradient.
+        box: the memory box.
+        name: name of the run.
+        rank: rank of this worker; None: as set by the launcher, else 0.
         timeout_s: longest wait for the slowest worker, in seconds.
-        options: model, workers: see BoxOptimizer. All workers must take part. Buffers of the
-            model are kept in step, those of integers too. There is no ``wire``.
+        options: model, workers and others, except ``wire``: see BoxOptimizer. Buffers of the
+            model, also integer ones, are kept equal on all workers.
 
     Raises:
-        ConfigError: a parameter has no mean, or ``wire`` is given; nothing was created.
-        LayoutMismatchError: a region of this name is of another model or number of workers.
+        ConfigError: a parameter cannot be averaged, or ``wire`` is given; nothing was created.
+        LayoutMismatchError: a region of this name belongs to another model or number of
+            workers.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class ParameterServer(AveragingOptimizer, BoxOptimizer):
         **options: Unpack[BoxOptions],
     ) -> None:
         if options.get("wire") is not None:
-            raise ConfigError("sums of gradients have their own dtype: leave out wire=")
+            raise ConfigError("gradient sums have a fixed dtype: leave out wire=")
         parameters, frozen = averaged(optimizer)
         timeout_s = seconds("timeout_s", timeout_s)
         super().__init__(optimizer, box, name, rank=rank, **options)
@@ -101,14 +102,14 @@ class ParameterServer(AveragingOptimizer, BoxOptimizer):
         )
 
     def _begin_round(self) -> None:
-        """Raise where this rank cannot take part; a changed model the round tells all."""
+        """Raise if this rank cannot take part; the round detects a changed model."""
         self.team.check()
         self.own.check()
         self.flat.check()
         self.phase.use()
 
     def _share(self) -> None:
-        """Put the parameters; all workers put the same ones."""
+        """Put the parameters into the center; all workers put the same values."""
         for center in self._centers():
             center.put(center.flat.values())
         self._note_shared()
@@ -117,7 +118,7 @@ class ParameterServer(AveragingOptimizer, BoxOptimizer):
         self._rounds.close(in_order=self._is_in_order)
 
     def _take_center(self) -> None:
-        """Return: all workers hold the same."""
+        """Return: all workers have the same parameters."""
 
     finish = BoxOptimizer.finish
     close = BoxOptimizer.close
@@ -130,24 +131,24 @@ class ParameterServer(AveragingOptimizer, BoxOptimizer):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Close; after an error the others learn that this worker has left."""
+        """Close; after an error the other workers get WorkerLostError."""
         self._is_in_order = error is None
         BoxOptimizer.__exit__(self, kind, error, trace)
 
     def stats(self) -> Stats:
-        """Return what was counted: rounds of averaging as exchanges, waiting, bytes."""
+        """Return the counts: rounds of averaging (as exchanges), time waited, bytes."""
         return self.recorder.snapshot()
 
     def _extra_state(self) -> dict[str, Any]:
-        """Return nothing; the center is the parameters when it is read next."""
+        """Put the parameters into the center, which is saved next; return an empty dict."""
         self._share_rest()
         return {}
 
     def _load_extra_state(self, extra: dict[str, Any]) -> None:  # noqa: ARG002 - the base's
-        """Begin anew: the sums hold what came after the step that was loaded."""
+        """Restart the sums: they contain gradients from after the loaded step."""
         self._sums.restart()
 
     def center_into(self, model: torch.nn.Module) -> None:
-        """Copy the parameters (and buffers), which all workers have in common, into a model."""
+        """Copy the parameters (and buffers), which are equal on all workers, into a model."""
         self._share_rest()
         BoxOptimizer.center_into(self, model)

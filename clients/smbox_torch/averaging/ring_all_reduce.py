@@ -1,13 +1,14 @@
-"""Synchronous SGD by ring all-reduce between workers: what a memory box is compared with.
+"""Synchronous SGD by ring all-reduce between workers, for comparison with a memory box.
 
-Every step the gradients of all W workers are averaged around a ring (``ring``), and all step
-alike. g_i the gradient of worker i at the common x, w_i its weight, f the step of the optimizer
-inside:
+In every step the gradients of all W workers are averaged around a ring (``ring``), and all
+workers do the same step. g_i the gradient of worker i at the common x, w_i its weight, f the
+step of the inner optimizer:
 
-    g = (w_0 g_0 + ... + w_W-1 g_W-1) / sum_i(w_i);    x = f(x, g)    on every worker alike
+    g = (w_0 g_0 + ... + w_W-1 g_W-1) / sum_i(w_i);    x = f(x, g)    on every worker
 
-A worker sends ``2 (W - 1) / W`` times the model per step, whatever W is, where a parameter
-server's traffic grows with W; but all wait for the slowest, and none can leave.
+A worker sends ``2 (W - 1) / W`` times the model per step, which is less than twice the model
+for any W; the traffic of a parameter server grows with W. But all workers wait for the slowest,
+and no worker can leave.
 
 Variant: one all-reduce of the flat gradient per step and dtype, after backward.
 """
@@ -39,10 +40,10 @@ LOOPBACK: Final = "127.0.0.1"
 
 
 class RingSum:
-    """One rank's end of sums around a ring.
+    """Sums around a ring, on one rank.
 
     Args:
-        ring: this worker's place in it.
+        ring: the ring, as seen by this worker.
     """
 
     def __init__(self, ring: Ring) -> None:
@@ -55,33 +56,33 @@ class RingSum:
         flats: Sequence[torch.Tensor],  # noqa: ARG002 - they go in `total`
         state: torch.Tensor,  # noqa: ARG002 - it goes in `share`
     ) -> torch.Tensor:
-        """Sum tables of which each rank has filled its own row."""
+        """Return the rows of all ranks, as a sum of tables with one filled row each."""
         table = torch.zeros((self.size, len(row)), dtype=row.dtype)
         table[self.rank] = row
         self._ring.sum(as_array(table).reshape(-1))
         return table
 
     def total(self, flats: Sequence[torch.Tensor], weight: float) -> None:
-        """Sum, one dtype after the other; those of a device pass through host memory."""
+        """Sum the gradients of each dtype; those of a device are copied to host memory."""
         for flat in flats:
             if weight == 0.0:
-                flat.zero_()  # a rank without a batch may hold anything, NaN too
+                flat.zero_()  # a rank without a batch may have any values, even NaN
             elif weight != 1.0:
                 flat.mul_(weight)
-            host = flat.cpu()  # itself where it is there already
+            host = flat.cpu()  # the same tensor if it is on the CPU
             self._ring.sum(as_array(host))
             if host is not flat:
                 flat.copy_(host)
 
     def share(self, state: torch.Tensor, source: int) -> None:
-        """Pass it around."""
+        """Broadcast the buffers of rank ``source``."""
         host = state.cpu()
         self._ring.broadcast(as_array(host), source)
         if host is not state:
             state.copy_(host)
 
     def nbytes(self, flats: Sequence[torch.Tensor]) -> int:
-        """Return what is sent and received of the flat gradients."""
+        """Return the bytes of gradients that are sent and received."""
         return sum(4 * (self.size - 1) * flat.nbytes // self.size for flat in flats)
 
     def close(self, *, steps: int | None) -> None:  # noqa: ARG002 - a ring tells nobody
@@ -90,24 +91,25 @@ class RingSum:
 
 
 class RingAllReduce(AveragingOptimizer):
-    """An optimizer that steps with the mean gradient of all workers, without a memory node.
+    """Synchronous SGD: steps with the mean gradient of all workers, without a memory node.
 
-    Parameters, also frozen ones, and buffers begin as those of rank 0; with ``model`` buffers
-    are, after every backward, those of the first rank that had a batch.
+    All ranks start with the parameters (also frozen ones) and buffers of rank 0. With
+    ``model``, all ranks have the buffers of the first rank with a batch after every backward.
 
     Args:
-        optimizer: does the steps; its parameters that require gradients are kept in step.
-        model: also keep its buffers in step (batch norm).
-        world: who this process is; None: as the launcher tells.
-        exchange: how the workers learn each other's addresses; None: torch's store at the
+        optimizer: the inner optimizer; it does the steps. The gradients of its parameters that
+            require gradients are averaged.
+        model: also keep the buffers (batch norm) of this model equal on all ranks.
+        world: rank and size of this process; None: as set by the launcher.
+        exchange: function by which the workers exchange addresses; None: torch's store at the
             ``master_addr`` and ``master_port`` of ``world``.
-        timeout_s: until a worker that says nothing is given up, in seconds.
+        timeout_s: time after which a silent worker is considered lost, in seconds.
 
     Raises:
-        ConfigError: nobody says who this process is, a parameter has no mean, the workers'
-            models differ, or several workers have neither ``exchange`` nor a master; nothing
-            happened.
-        WorkerLostError: a worker never came; nothing happened.
+        ConfigError: rank and size of this process are unknown, a parameter cannot be averaged,
+            the workers' models differ, or several workers have neither ``exchange`` nor a
+            master; nothing was changed.
+        WorkerLostError: a worker never arrived; nothing was changed.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Whether workers that step together did equally many steps, and the errors if not. Pure."""
+"""Comparison of the step counts of synchronous workers, and the errors if they differ. Pure."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ __all__ = ["behind", "finished_early", "leads", "step_mismatch"]
 
 
 def behind(counted: Sequence[int], present: Sequence[bool]) -> list[int]:
-    """Return the ranks that are present and did fewer steps than another one that is.
+    """Return the present ranks that did fewer steps than another present rank.
 
     Args:
         counted: steps of each rank.
-        present: which ranks count.
+        present: whether each rank is present.
     """
     most = max((n for n, here in zip(counted, present, strict=True) if here), default=0)
     both = enumerate(zip(counted, present, strict=True))
@@ -22,7 +22,7 @@ def behind(counted: Sequence[int], present: Sequence[bool]) -> list[int]:
 
 
 def leads(rank: int, counted: Sequence[int]) -> bool | None:
-    """Tell whether a rank is the first that did the most steps; None if all did equally many.
+    """Return whether a rank is the first with the most steps; None if all did equally many.
 
     Args:
         rank: index in ``counted``.
@@ -32,22 +32,22 @@ def leads(rank: int, counted: Sequence[int]) -> bool | None:
 
 
 def step_mismatch(ranks: Sequence[int], counted: Sequence[int] = ()) -> StepMismatchError:
-    """Say that these ranks left out a step that others did."""
+    """Return the error for ranks that skipped a step that others did."""
     names = " and ".join(str(rank) for rank in ranks)
     return StepMismatchError(
         f"rank {names} skipped a step that other ranks did, so their parameters differ: decide"
-        " about a step by the gradients, which are the same on all ranks after backward, and"
-        " not by the loss of one; go on from a checkpoint",
+        " whether to step by the gradients, which are the same on all ranks after backward, not"
+        " by the loss of one rank; resume from a checkpoint",
         ranks=list(ranks),
         **({"steps": list(counted)} if counted else {}),
     )
 
 
 def finished_early(rank: int, steps: int) -> StepMismatchError:
-    """Say that a rank has finished while others have batches left."""
+    """Return the error for a rank that finished while others have batches left."""
     return StepMismatchError(
         f"rank {rank} finished after {steps} steps, and this rank has more batches: give all"
-        " ranks equally many (distributed_sampler does), or put each rank's loop inside"
+        " ranks the same number (distributed_sampler does), or put each rank's loop inside"
         " `with optimizer.join():`",
         rank=rank,
         steps=steps,

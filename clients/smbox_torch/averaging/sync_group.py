@@ -1,16 +1,16 @@
 """Synchronous SGD among the workers of one host, through memory they share.
 
-The inner half of ShmCaffe-H (ICDCS 2018): the workers of a host compute the gradients of
-their own batches, and every one of them steps with the mean. g_i the gradient of worker i at
-the common x, w_i its weight (1 unless told otherwise), f the step of the optimizer inside:
+This is the synchronous part of ShmCaffe-H (ICDCS 2018): the workers of a host compute the
+gradients of their own batches, and each worker steps with the mean. g_i the gradient of worker
+i at the common x, w_i its weight (default 1), f the step of the inner optimizer:
 
-    g = sum_i(w_i * g_i) / sum_i(w_i);    x = f(x, g)           on every worker alike
+    g = sum_i(w_i * g_i) / sum_i(w_i);    x = f(x, g)           on every worker
 
-The paper's workers use NCCL; here the mean is a reduce-scatter and all-gather in mapped
-memory (``host_mean``), without messages and without a memory node. One worker computes
-each part of the mean, so all workers hold the same bits at every step. With ``group=`` the mean
-is a ``torch.distributed`` group's instead (``torch_sum``), NCCL's for one, or that of workers
-who meet at a memory node (``box_group``).
+The paper's workers use NCCL. Here the mean is a reduce-scatter and all-gather in mapped memory
+(``host_mean``), without messages and without a memory node. One worker computes each part of
+the mean, so all workers have bit-identical values at every step. With ``group=`` the mean is
+computed by a ``torch.distributed`` group (``torch_sum``), such as NCCL's, or at a memory node
+(``box_group``).
 """
 
 from __future__ import annotations
@@ -38,43 +38,46 @@ __all__ = ["SyncGroup"]
 
 BUCKET_NBYTES: Final = 4 << 20
 TIMEOUT_S: Final = 300.0
-"""A rank may be busy elsewhere, evaluating or saving; one that died is noticed at once."""
+"""A rank may be busy with an evaluation or a save. A dead rank is detected at once."""
 
 
 def check_timing(bucket_nbytes: int, timeout_s: float) -> None:
-    """Raise TypeError or ConfigError where there is no such bucket or time."""
+    """Raise TypeError or ConfigError if an argument is invalid."""
     whole("bucket_nbytes", bucket_nbytes)
     seconds("timeout_s", timeout_s)
 
 
 class SyncGroup(AveragingOptimizer):
-    """An optimizer that steps with the mean gradient of all workers of this host.
+    """Synchronous SGD: steps with the mean gradient of all workers of this host.
 
-    Parameters, also frozen ones, and buffers begin as those of local rank 0; with ``model``
-    buffers are, after every backward, those of the first rank that had a batch.
+    All ranks start with the parameters (also frozen ones) and buffers of local rank 0. With
+    ``model``, all ranks have the buffers of the first rank with a batch after every backward.
 
-    ``step`` raises WorkerLostError where a rank died, left or did not come; the parameters are
-    then as before it.
+    ``step`` raises WorkerLostError if a rank died, left or did not arrive; the parameters are
+    then unchanged.
 
     Args:
-        optimizer: does the steps; its parameters that require gradients are kept in step.
-        model: also keep its buffers in step (batch norm).
-        world: who this process is; None: as the launcher tells.
-        name: of the shared memory; a run with several groups at once names each.
-        bucket_nbytes: most bytes of gradients that are announced at once.
-        timeout_s: until a living rank that does not answer is given up, in seconds.
+        optimizer: the inner optimizer; it does the steps. The gradients of its parameters that
+            require gradients are averaged.
+        model: also keep the buffers (batch norm) of this model equal on all ranks.
+        world: rank and size of this process; None: as set by the launcher.
+        name: name of the shared memory; several groups of one run at a time need different
+            names.
+        bucket_nbytes: largest number of bytes of gradients that are averaged at once.
+        timeout_s: time after which a live rank that does not respond is considered lost, in
+            seconds.
         group: average over this process group or BoxGroup, on one host or several, at the end
-            of backward; then only ``model`` counts of the arguments above.
+            of backward. Then, of the arguments above, only ``optimizer`` and ``model`` are used.
 
     Raises:
-        TypeError, LimitError: no run can have this name; nothing was made.
-        ConfigError: nobody says who this process is, the ranks' models differ, or a parameter
-            has no mean; nothing is left.
-        WorkerLostError: a rank never came; nothing is left.
+        TypeError, LimitError: the name is invalid; nothing was created.
+        ConfigError: rank and size of this process are unknown, the ranks' models differ, or a
+            parameter cannot be averaged; created memory was removed.
+        WorkerLostError: a rank never arrived; created memory was removed.
     """
 
     _told: Sequence[torch.Tensor] = ()
-    """What else all ranks learn from the first one at the beginning."""
+    """More tensors that all ranks get from the first rank at the start."""
 
     def __init__(
         self,

@@ -1,9 +1,8 @@
-"""Exchanges that hide behind a gradient, which leaves x as it is.
+"""Exchanges that run while the next gradient is computed.
 
-The x of the end of a step goes out on an update thread while the next gradient is taken; the
-move that comes back is subtracted when that gradient's step begins. Nobody may change x in
-between. Several ranks may hold the same x: one of them exchanges, and ``Moves`` brings what it
-was told to all.
+At the end of a step an update thread sends x. The move that the memory returns is subtracted
+when the next step begins; until then x must not change. Several ranks may hold the same x: one
+of them, the root, exchanges, and a ``Broadcast`` delivers the move to all of them.
 """
 
 from __future__ import annotations
@@ -21,37 +20,37 @@ from smbox_torch.elastic.update_thread import UpdateThread
 from smbox_torch.model.flat import FlatBuffer, FlatParameters
 from smbox_torch.optimizer.stats import Recorder
 
-__all__ = ["Exchange", "Moves", "NoBroadcast", "Overlap", "ThreadedExchange", "Worker"]
+__all__ = ["Broadcast", "Exchange", "NoBroadcast", "Overlap", "ThreadedExchange", "Worker"]
 
 
-class Moves(Protocol):
-    """How the moves of one exchange after the other reach one rank."""
+class Broadcast(Protocol):
+    """Delivers the moves of successive exchanges from the root to one rank."""
 
     @property
     def tensors(self) -> Sequence[torch.Tensor]:
         """One move per flat buffer, of the center's dtype, on the CPU.
 
-        It is of the exchange that is next or under way.
+        They belong to the next exchange, or to the one in flight.
         """
 
     def wait_writable(self) -> None:
-        """Root: return when ``tensors`` may be written."""
+        """Root: wait until ``tensors`` may be written."""
 
     def publish(self) -> None:
-        """Root, on whatever thread: ``tensors`` are written."""
+        """Root, on any thread: announce that ``tensors`` are written."""
 
     def receive(self) -> None:
-        """Return when ``tensors`` may be read; all ranks call it."""
+        """Wait until ``tensors`` may be read; all ranks call it."""
 
     def release(self) -> None:
-        """Let go of ``tensors`` and turn to the next exchange."""
+        """Release ``tensors`` and continue with the next exchange."""
 
 
 class NoBroadcast:
-    """The moves of a rank that has x for itself.
+    """The moves of a rank that is alone with its x.
 
     Args:
-        flat: what is moved.
+        flat: the buffers that are moved.
     """
 
     def __init__(self, flat: Sequence[FlatBuffer]) -> None:
@@ -60,24 +59,24 @@ class NoBroadcast:
         ]
 
     def wait_writable(self) -> None:
-        """Return: nobody else reads them."""
+        """Return: no other rank reads ``tensors``."""
 
     def publish(self) -> None:
-        """Return: nobody else waits for them."""
+        """Return: no other rank waits for ``tensors``."""
 
     def receive(self) -> None:
-        """Return: they are here."""
+        """Return: ``tensors`` are local."""
 
     def release(self) -> None:
-        """Return: the next ones go to the same place."""
+        """Return: the next moves use the same tensors."""
 
 
 class Worker(Protocol):
-    """Who exchanges x with the center.
+    """A worker that exchanges x with the center.
 
     Attributes:
         recorder: counts exchanges.
-        flat: x.
+        flat: x, the worker's parameters.
     """
 
     recorder: Recorder
@@ -88,50 +87,52 @@ class Worker(Protocol):
         """Bytes of an exchange, both directions."""
 
     def prepare(self) -> Sequence[Array]:
-        """Return x as it goes out, ``[P]`` each, in memory that nobody changes meanwhile.
+        """Return x to send, one ``[P]`` per buffer, in memory that does not change meanwhile.
 
-        Raises what keeps x from being exchanged.
+        It raises an error if x cannot be exchanged.
         """
 
     def request_moves(self, xs: Sequence[Array], moves: Sequence[torch.Tensor]) -> None:
-        """Exchange x with the center and leave it alone; its moves come back in ``moves``."""
+        """Exchange x with the center without changing x; store its moves in ``moves``."""
 
 
 class Exchange(Protocol):
-    """One exchange after the other, on the rank that does them."""
+    """Successive exchanges, on the rank that does them."""
 
-    def begin(self, moves: Moves) -> None:
-        """Begin to exchange x as it is now; ``moves`` is told."""
+    def begin(self, broadcast: Broadcast) -> None:
+        """Begin an exchange of the current x; its moves are published by ``broadcast``."""
 
     def finish(self) -> None:
-        """Return when it is done; raise what went wrong. Harmless when none is under way."""
+        """Wait for the exchange and raise its exception, if any; no effect when idle."""
 
     def close(self) -> None:
-        """End."""
+        """Release the resources of the exchange."""
 
 
 class ThreadedExchange:
-    """Exchanges on an update thread: x goes out, its moves come back.
+    """Exchanges on an update thread.
 
     Args:
-        worker: whose they are.
+        worker: the worker whose x is exchanged.
     """
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
         self._thread = UpdateThread()
 
-    def begin(self, moves: Moves) -> None:
-        """Send x on its way."""
+    def begin(self, broadcast: Broadcast) -> None:
+        """Begin an exchange of the current x."""
         xs = self._worker.prepare()
-        self._thread.begin(partial(self._run, xs, moves, moves.tensors))
+        self._thread.begin(partial(self._run, xs, broadcast, broadcast.tensors))
 
-    def _run(self, xs: Sequence[Array], moves: Moves, tensors: Sequence[torch.Tensor]) -> None:
+    def _run(
+        self, xs: Sequence[Array], broadcast: Broadcast, tensors: Sequence[torch.Tensor]
+    ) -> None:
         self._worker.request_moves(xs, tensors)
-        moves.publish()
+        broadcast.publish()
 
     def finish(self) -> None:
-        """Wait for the exchange under way and count it."""
+        """Wait for the exchange in flight and count it."""
         if self._thread.busy:
             self._thread.finish()
             self._worker.recorder.exchange(
@@ -139,51 +140,51 @@ class ThreadedExchange:
             )
 
     def close(self) -> None:
-        """End the thread."""
+        """Stop the thread."""
         self._thread.close()
 
 
 class Overlap:
-    """The moves that one rank's x has still to make.
+    """The pending moves of one rank's x.
 
     Args:
-        flat: x.
-        moves: how they reach this rank.
-        recorder: is told how long this rank waited.
-        exchange: does the exchanges; None on a rank that only hears of them.
+        flat: x, the buffers that are moved.
+        broadcast: delivers the moves to this rank.
+        recorder: counts the time that this rank waited.
+        exchange: does the exchanges; None on a rank that only receives moves.
     """
 
     def __init__(
         self,
         flat: Sequence[FlatBuffer],
-        moves: Moves,
+        broadcast: Broadcast,
         recorder: Recorder,
         exchange: Exchange | None,
     ) -> None:
         self._flat = flat
-        self._moves = moves
+        self._broadcast = broadcast
         self._recorder = recorder
         self._exchange = exchange
         self._pending: Sequence[torch.Tensor] | None = None
-        self._is_under_way = False
+        self._is_in_flight = False
 
     def begin(self) -> None:
-        """Settle, and begin the next exchange with x as it is then."""
+        """Settle, and begin the next exchange with the resulting x."""
         self.settle()
         if self._exchange is not None:
-            self._moves.wait_writable()
-            self._exchange.begin(self._moves)
-        self._pending, self._is_under_way = self._moves.tensors, True
+            self._broadcast.wait_writable()
+            self._exchange.begin(self._broadcast)
+        self._pending, self._is_in_flight = self._broadcast.tensors, True
 
     @torch.no_grad()
     def settle(self) -> None:
-        """Wait for the exchange under way and move x by what it was told.
+        """Wait for the exchange in flight and subtract its move from x.
 
-        Whatever it raises, x is as it was, and nothing is pending any more.
+        After an exception x is unchanged, and nothing is pending.
         """
         if self._pending is None:
             return
-        if self._is_under_way:
+        if self._is_in_flight:
             self._arrive()
         began_s = time.monotonic()
         for buffer, move in zip(self._flat, self._pending, strict=True):
@@ -195,15 +196,15 @@ class Overlap:
         self.finish()
         began_s = time.monotonic()
         with self._forgetting():
-            self._moves.receive()
+            self._broadcast.receive()
         took_s = time.monotonic() - began_s
         self._recorder.waited(took_s)
         if self._exchange is None:
-            # How long it took only its rank can know; here it is what was waited for.
+            # Only the root knows how long the exchange took: count the time waited.
             self._recorder.exchange(took_s=took_s, nbytes=0)
 
     def finish(self) -> None:
-        """Wait for the exchange under way, if this rank does it; x stays as it is."""
+        """Wait for the exchange in flight, if this rank does it; x is not changed."""
         if self._exchange is not None:
             began_s = time.monotonic()
             with self._forgetting():
@@ -212,7 +213,7 @@ class Overlap:
 
     @contextmanager
     def _forgetting(self) -> Iterator[None]:
-        """Forget the moves if they do not come: what lies in their place is something else."""
+        """Discard the pending moves if the block fails: their contents are undefined."""
         try:
             yield
         except Exception:
@@ -221,19 +222,19 @@ class Overlap:
 
     def _forget(self) -> None:
         self._pending = None
-        if self._is_under_way:
-            self._is_under_way = False
-            self._moves.release()
+        if self._is_in_flight:
+            self._is_in_flight = False
+            self._broadcast.release()
 
     @property
     def is_pending(self) -> bool:
-        """Whether x has still to move."""
+        """Whether a move of x is pending."""
         return self._pending is not None
 
     def state(self) -> list[torch.Tensor] | None:
         """Return the moves that are not subtracted yet, or None.
 
-        A rank that only hears of them returns an empty list: they are there, and it does not
+        A rank that only receives moves returns an empty list if some are pending: it does not
         know them yet.
         """
         self.finish()
@@ -242,23 +243,23 @@ class Overlap:
         return [] if self._exchange is None else [move.clone() for move in self._pending]
 
     def load_state(self, moves: Sequence[torch.Tensor] | None) -> None:
-        """Take moves that are still to be subtracted instead of those of before.
+        """Replace the pending moves by those of a state.
 
-        All ranks do it at once. The rank that exchanges tells its moves again to those that
-        only hear of them; unknown ones (an empty list) are told as zeros.
+        All ranks call it. The root broadcasts its moves again; unknown moves (an empty list)
+        are broadcast as zeros.
         """
         self.finish()
         self._forget()
         if moves is None:
             return
         if self._exchange is not None:
-            self._moves.wait_writable()
-            for number, place in enumerate(self._moves.tensors):
+            self._broadcast.wait_writable()
+            for number, place in enumerate(self._broadcast.tensors):
                 place.copy_(moves[number] if moves else torch.zeros_like(place))
-            self._moves.publish()
-        self._pending, self._is_under_way = self._moves.tensors, True
+            self._broadcast.publish()
+        self._pending, self._is_in_flight = self._broadcast.tensors, True
 
     def close(self) -> None:
-        """End, after :meth:`settle` where x is to be kept."""
+        """Close the exchange; call :meth:`settle` before it if x is still used."""
         if self._exchange is not None:
             self._exchange.close()

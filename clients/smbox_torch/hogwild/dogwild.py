@@ -106,8 +106,8 @@ class Dogwild(BoxOptimizer):
         if not self.is_master and self._versions.have_changed():
             raise ConfigError(
                 "a worker's model was changed, and the stream overwrites it: change the"
-                " master's, or load the model before the optimizer is wrapped; to go on,"
-                " center_into(model) takes the master's weights",
+                " master's model, or load the model before the optimizer is wrapped. To go on,"
+                " call center_into(model), which copies the master's weights",
                 rank=self.rank,
             )
 
@@ -117,7 +117,7 @@ class Dogwild(BoxOptimizer):
         self._versions.record()
 
     def _demand_gradients(self) -> None:
-        """Return: a master steps along dense sums, a worker not at all."""
+        """Return: the master's gradient is a dense sum, and a worker does not step."""
 
     # ------------------------------------------------------------------ the solver
 

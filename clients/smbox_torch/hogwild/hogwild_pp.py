@@ -144,7 +144,7 @@ class HogwildPP(Hogwild):
         return f"{name}.{self.cluster}"
 
     def _map(self, box: Box, name: str) -> ModelTensors:
-        """Create or map the models of all clusters; the first worker's values initialize all."""
+        """Create or map the models of all clusters, with the first worker's values."""
         claim(box, name, type(self).__name__, self._tensors.every, self._agreed())
         self._models = self._tensors.views(box, name, self.clusters)
         return self._models[self.cluster]

@@ -20,7 +20,7 @@ from smbox_torch.averaging.buckets import ALIGN_NBYTES, typed
 from smbox_torch.averaging.host_mean import HostMean
 from smbox_torch.averaging.host_memory import HostMemory
 from smbox_torch.averaging.torch_sum import group_errors, root_of
-from smbox_torch.elastic.overlap import Moves, NoBroadcast
+from smbox_torch.elastic.overlap import Broadcast, NoBroadcast
 from smbox_torch.model.flat import FlatBuffer
 from smbox_torch.world import World
 
@@ -32,42 +32,43 @@ __all__ = [
     "open_broadcast",
 ]
 
-PUBLISHED = 0  # counter of the rendezvous: exchanges whose move lies in the shared memory
-RELEASED = 1  # counter: exchanges whose move this rank needs no more
-DUE = 2  # counter: exchanges that a step of this rank has come to
+# Counters of the rendezvous: numbers of exchanges.
+PUBLISHED = 0  # whose move the root has written
+RELEASED = 1  # whose move this rank has read
+DUE = 2  # that a step of this rank has reached
 
 
-class GroupBroadcast(Moves, Protocol):
-    """One rank's end."""
+class GroupBroadcast(Broadcast, Protocol):
+    """A broadcast within a group, on one of its ranks."""
 
     def announce_due(self) -> None:
-        """Say that this rank's step has come to an exchange."""
+        """Announce that this rank's step has reached an exchange."""
 
     def is_due(self) -> bool:
-        """Tell whether another rank's step has come to one, and this one's has not."""
+        """Return True if a step of another rank, but not of this one, reached an exchange."""
 
     def disable_timeout(self) -> None:
-        """Say that the next move is the last, for which the root waits for other groups."""
+        """Wait without limit for the next move, the last: the root waits for other groups."""
 
     def close(self) -> None:
-        """Leave."""
+        """Leave the group."""
 
 
 class HostBroadcast:
-    """The root writes the move right into memory that the ranks of its host share.
+    """A broadcast in shared memory: the root writes the move to memory of the host's ranks.
 
     Args:
-        name: of the memory.
-        world: who this process is.
-        flat: what is moved; of the same sizes on every rank.
-        timeout_s: until a rank that does not answer is given up, in seconds.
-        sets: of moves that exchanges fill in turn.
-        mean: of the ranks' gradients; tells whether the root left out the step that waits.
+        name: name of the memory.
+        world: rank and size of this process.
+        flat: the buffers that are moved; of the same sizes on every rank.
+        timeout_s: time after which a rank that does not respond is considered lost, in seconds.
+        sets: number of sets of tensors that exchanges use in turn.
+        mean: the mean of the ranks' gradients; it knows whether the root skipped the step.
 
     Raises:
-        WorkerLostError: a rank of this host never came; ``receive``: the root is lost;
-            ``wait_writable``: a rank is lost.
-        StepMismatchError: ``receive``: the root skipped the step.
+        WorkerLostError: a rank of this host never arrived. From ``receive``: the root is lost.
+            From ``wait_writable``: a rank is lost.
+        StepMismatchError: from ``receive``: the root skipped the step.
     """
 
     def __init__(
@@ -93,33 +94,33 @@ class HostBroadcast:
 
     @property
     def tensors(self) -> Sequence[torch.Tensor]:
-        """The set of the exchange that is next or under way."""
+        """The set of the next exchange, or of the one in flight."""
         return self._sets[self._done % len(self._sets)]
 
     def announce_due(self) -> None:
-        """Say so, to ranks that only follow."""
+        """Announce the exchange to ranks that have no batches left."""
         self._memory.rendezvous.raise_to(DUE, self._done + 1)
 
     def is_due(self) -> bool:
-        """Look at what the others say."""
+        """Compare the counters of the other ranks with this one's."""
         counters = self._memory.rendezvous.counters(DUE)
         return max(counters) > max(self._done, counters[self._memory.rendezvous.rank])
 
     def disable_timeout(self) -> None:
-        """Wait for the root as long as it lives, from now on."""
+        """Wait for the root as long as it is alive."""
         self._memory.rendezvous.timeout_s = math.inf
 
     def wait_writable(self) -> None:
-        """Wait until all ranks have used what lies in ``tensors``.
+        """Wait until all ranks have released ``tensors``.
 
-        With a round of gradients in between they have; an exchange may also be asked for.
+        After a round of gradients they have; a caller may also request an extra exchange.
         """
         limit = self._done + 1 - len(self._sets)
         if limit > 0:
             self._memory.rendezvous.wait(RELEASED, limit)
 
     def publish(self) -> None:
-        """Say that the move is there."""
+        """Announce that the move is written."""
         self._memory.rendezvous.raise_to(PUBLISHED, self._done + 1)
 
     def receive(self) -> None:
@@ -127,7 +128,7 @@ class HostBroadcast:
         meeting, number = self._memory.rendezvous, self._done + 1
 
         def is_published() -> bool:
-            # Looked at first: a root tells the move before it begins what comes next.
+            # Read this first: the root publishes the move before it begins the next round.
             skipped = [] if self._mean is None else self._mean.skipped()
             told = meeting.counters(PUBLISHED)[0] >= number
             if skipped and not told and self._mean is not None:
@@ -137,7 +138,7 @@ class HostBroadcast:
         meeting.wait_until(is_published, lambda rank: rank == 0 and not is_published())
 
     def release(self) -> None:
-        """Say that the root may write there again."""
+        """Announce that the root may overwrite the tensors."""
         self._done += 1
         self._memory.rendezvous.raise_to(RELEASED, self._done)
 
@@ -147,26 +148,26 @@ class HostBroadcast:
 
 
 class MessageBroadcast(NoBroadcast):
-    """The moves of ranks that have no memory in common, and learn in the step who steps."""
+    """Base of broadcasts between ranks without shared memory; they synchronize in each step."""
 
     def announce_due(self) -> None:
-        """Return: ranks that only follow learn it as all meet in the step."""
+        """Return: all ranks synchronize in the step, also those without batches."""
 
     def is_due(self) -> bool:
-        """Return False, likewise."""
+        """Return False, for the same reason."""
         return False
 
     def disable_timeout(self) -> None:
-        """Return: the limit of what is sent is the group's."""
+        """Return: the timeout is that of the group."""
 
 
 class BoxBroadcast(MessageBroadcast):
-    """The root puts the move to the memory node of its group.
+    """A broadcast by the memory node of the group: the root puts, and the others get.
 
     Args:
-        group: of the ranks.
-        name: of what is moved.
-        flat: what is moved.
+        group: the group of ranks.
+        name: name of the broadcast.
+        flat: the buffers that are moved.
     """
 
     def __init__(self, group: BoxGroup, name: str, flat: Sequence[FlatBuffer]) -> None:
@@ -174,20 +175,20 @@ class BoxBroadcast(MessageBroadcast):
         self._relay = Relay(group, name, self.tensors)
 
     def receive(self) -> None:
-        """Put the move, or get it when the root has."""
+        """Root: put the move. Others: get it after the root has put it."""
         self._relay.pass_on(self.tensors)
 
     def close(self) -> None:
-        """Leave; the box is the caller's."""
+        """Return: the caller owns the box."""
 
 
 class TorchBroadcast(MessageBroadcast):
-    """The root broadcasts the move to its ``torch.distributed`` group.
+    """A broadcast in a ``torch.distributed`` group.
 
     Args:
-        group: of the ranks; NCCL's moves it between GPUs.
-        flat: what is moved.
-        timeout_s: until a broadcast is given up, in seconds.
+        group: the group of ranks; NCCL transfers between GPUs.
+        flat: the buffers that are moved.
+        timeout_s: timeout of a broadcast, in seconds.
     """
 
     def __init__(
@@ -197,16 +198,17 @@ class TorchBroadcast(MessageBroadcast):
         self._group = group
         self._timeout = timedelta(seconds=timeout_s)
         self._is_root = dist.get_rank(group) == 0
-        # What a group sends lies where its parameters are; on the CPU that is the same memory.
+        # A group sends from the parameters' device; on the CPU that is the same memory.
         self._sent = [
             told if buffer.wide.device.type == "cpu" else torch.empty_like(buffer.wide)
             for told, buffer in zip(self.tensors, flat, strict=True)
         ]
 
     def receive(self) -> None:
-        """Broadcast the move, or receive it; ``publish`` cannot, on a thread of its own.
+        """Root: broadcast the move. Others: receive it.
 
-        Collectives of a group happen in one order on all ranks, so one thread begins them.
+        Collective operations of a group must have the same order on all ranks. Therefore one
+        thread begins them all, and ``publish``, on the update thread, does nothing.
         """
         for told, sent in zip(self.tensors, self._sent, strict=True):
             if self._is_root and sent is not told:
@@ -223,9 +225,9 @@ class TorchBroadcast(MessageBroadcast):
             work.wait(self._timeout)
 
     def close(self) -> None:
-        """Leave; the group is the caller's.
+        """Drop the reference to the group, which the caller owns.
 
-        Nothing may hold a group that has been destroyed: torch can abort as the process ends.
+        A reference to a destroyed group can make torch abort at the end of the process.
         """
         self.__dict__.pop("_group", None)
 
@@ -244,11 +246,11 @@ def open_broadcast(
     mean: HostMean | None,
     is_hidden: bool = False,
 ) -> GroupBroadcast:
-    """Open the way of the moves from the root to all ranks of a group, or of this host.
+    """Open the broadcast of moves from the root to all ranks of a group, or of this host.
 
-    A hidden exchange may begin as soon as the root has used the move of the last one (at period
-    1 it does), and the others may still be reading that. Written to the other of two sets it
-    need not wait for them.
+    An overlapped exchange may begin as soon as the root has released the last move (with period
+    1 it does), while other ranks still read that move. It writes to the other of two sets, so
+    that it does not wait for them.
     """
     if isinstance(group, BoxGroup):
         return BoxBroadcast(group, name, flat)

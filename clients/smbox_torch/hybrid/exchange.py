@@ -1,7 +1,8 @@
-"""How the ranks of a group move together: parameters maybe hidden, statistics always at once.
+"""GroupExchange: the exchanges of a group of ranks with the center.
 
-A move of statistics that came late could make a variance negative: by then it is not the
-one that the center has seen.
+Moves of the parameters may be overlapped with the next gradient. Statistics are moved at once:
+the center has not seen the variance of a later forward pass, and a late move could make it
+negative.
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ __all__ = ["GroupExchange"]
 
 
 class GroupExchange:
-    """One rank's end of the exchanges of its group with the center.
+    """The exchanges of a group with the center, on one of its ranks.
 
     Args:
-        role: of this rank in the group.
+        role: role of this rank in the group.
         group: a process group, a BoxGroup, or None for the ranks of this host.
-        name: of the shared memory.
-        world: who this process is.
-        timeout_s: until a rank that does not answer is given up, in seconds.
+        name: name of the shared memory.
+        world: rank and size of this process.
+        timeout_s: time after which a rank that does not respond is considered lost, in seconds.
         is_hidden: whether the parameters move when the next step begins, not at once.
-        mean: of the gradients of the ranks of this host.
+        mean: the mean of gradients of the ranks of this host, or None.
     """
 
     def __init__(
@@ -49,28 +50,30 @@ class GroupExchange:
         self._role = role
         self.is_hidden = is_hidden
         flat, means = role.flat_buffers(), role.flat_statistics()
-        self.moves = open_broadcast(
+        self.broadcast = open_broadcast(
             group, name, world, flat, timeout_s, mean=mean, is_hidden=is_hidden
         )
-        self._all_moves: list[GroupBroadcast] = [self.moves]
+        self._broadcasts: list[GroupBroadcast] = [self.broadcast]
         self._parameters = Overlap(
-            flat, self.moves, role.recorder, role.exchanges(is_hidden=is_hidden)
+            flat, self.broadcast, role.recorder, role.exchanges(is_hidden=is_hidden)
         )
         self._statistics: Overlap | None = None
         if means:
-            beside = open_broadcast(group, f"{name}-means", world, means, timeout_s, mean=mean)
-            self._all_moves.append(beside)
+            statistics_broadcast = open_broadcast(
+                group, f"{name}-means", world, means, timeout_s, mean=mean
+            )
+            self._broadcasts.append(statistics_broadcast)
             self._statistics = Overlap(
-                means, beside, Recorder(), role.exchanges_of_statistics()
+                means, statistics_broadcast, Recorder(), role.exchanges_of_statistics()
             )
 
     @property
     def is_pending(self) -> bool:
-        """Whether the parameters have still to move."""
+        """Whether a move of the parameters is pending."""
         return self._parameters.is_pending
 
     def begin(self) -> None:
-        """Exchange the statistics, and begin to exchange the parameters."""
+        """Exchange the statistics, and begin the exchange of the parameters."""
         self._parameters.settle()
         if self._statistics is not None:
             self._statistics.begin()
@@ -80,25 +83,25 @@ class GroupExchange:
             self._parameters.settle()
 
     def settle(self) -> None:
-        """Move by what the exchange under way was told."""
+        """Wait for the exchange in flight and apply its move."""
         self._parameters.settle()
 
     def state(self) -> list[torch.Tensor] | None:
-        """Return the moves that are not made yet; see Overlap."""
+        """Return the pending moves; see Overlap."""
         return self._parameters.state()
 
     def load_state(self, moves: Sequence[torch.Tensor] | None) -> None:
-        """Take moves that are still to be made; see Overlap."""
+        """Replace the pending moves; see Overlap."""
         self._parameters.load_state(moves)
 
     def finish(self) -> None:
-        """Wait for the exchange under way, if this rank does it; x stays as it is."""
+        """Wait for the exchange in flight, if this rank does it; x is not changed."""
         self._parameters.finish()
 
     def to_center(self) -> None:
-        """Move the whole group to the center; all ranks call it, and then only close."""
-        for moves in self._all_moves:
-            moves.disable_timeout()
+        """Move all ranks to the center; all ranks call it, and then only ``close``."""
+        for broadcast in self._broadcasts:
+            broadcast.disable_timeout()
         self._parameters.load_state(self._role.distances())
         self._parameters.settle()
         if self._statistics is not None:
@@ -106,7 +109,7 @@ class GroupExchange:
             self._statistics.settle()
 
     def close(self) -> None:
-        """Leave."""
+        """Close exchanges and broadcasts."""
         self._parameters.close()
-        for moves in self._all_moves:
-            moves.close()
+        for broadcast in self._broadcasts:
+            broadcast.close()

@@ -1,4 +1,4 @@
-"""Where a rank of HybridSGD belongs: its group, its root, and the memory of the center."""
+"""Placement of a rank in HybridSGD: its group, whether it is the root, and the center's box."""
 
 from __future__ import annotations
 
@@ -27,24 +27,25 @@ __all__ = ["Groups", "Placement", "Run", "find_placement"]
 AUTO = "auto"
 
 Groups = int | str | Topology | None
-"""How a user says which groups there are: their number, "auto", or a hierarchy."""
+"""The groups as specified by the user: their number, "auto", or a topology."""
 
 CENTER_ITEMSIZE = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a rank was told of its run.
+    """The arguments of a run on one rank.
 
     Args:
         name: prefix of the regions.
-        world: who this process is.
-        way: of exchanging with the center.
-        timeout_s: until a living rank that does not answer is given up, in seconds.
-        bucket_nbytes: most bytes of gradients that are announced at once.
+        world: rank and size of this process.
+        settings: settings of the exchanges with the center.
+        timeout_s: time after which a live rank that does not respond is considered lost, in
+            seconds.
+        bucket_nbytes: largest number of bytes of gradients that are averaged at once.
 
     Raises:
-        TypeError, LimitError, ConfigError: a name, time or number that cannot be.
+        TypeError, LimitError, ConfigError: the name, a time or a number is invalid.
     """
 
     name: str
@@ -60,14 +61,14 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """One rank's.
+    """The placement of one rank.
 
     Args:
-        box: of the center; None: this rank has none.
+        box: box of the center; None: this rank has none.
         is_root: whether this rank exchanges with the center.
-        group: that steps together; None: the ranks of this host.
-        groups: how many there are.
-        topology: that this was taken from, or None.
+        group: the group that steps synchronously; None: the ranks of this host.
+        groups: number of groups.
+        topology: the topology that determined the group, or None.
     """
 
     box: BoxLike | None
@@ -84,17 +85,17 @@ def find_placement(
     group: dist.ProcessGroup | None,
     parameters: Sequence[torch.Tensor],
 ) -> Placement:
-    """Find a rank's place; with "auto" all ranks measure their links first.
+    """Determine the placement of a rank; with "auto" all ranks measure their links first.
 
     Args:
-        run: what this rank was told.
-        groups: as the user said.
-        box: of this rank, or None.
-        group: that the user gave.
-        parameters: that are exchanged.
+        run: arguments of the run on this rank.
+        groups: the groups as specified by the user.
+        box: the box of this rank, or None.
+        group: the process group that the user passed, or None.
+        parameters: the parameters that are exchanged.
 
     Raises:
-        ConfigError: these do not go together; nothing was created.
+        ConfigError: the arguments contradict each other; nothing was created.
         ConnectError: "auto": a link cannot be measured; no region of a model was created.
         WorkerLostError: "auto": a worker died meanwhile; no region of a model was created.
     """
@@ -105,7 +106,7 @@ def find_placement(
         local_rank = run.world.local_rank if group is None else dist.get_rank(group)
         return Placement(box, local_rank == 0, group, groups)
     if group is not None:
-        raise ConfigError('group= is a group already: it does not go with groups="auto"')
+        raise ConfigError('group= cannot be combined with groups="auto" or a Topology')
     if not isinstance(box, Box):
         raise ConfigError('groups="auto" needs a box of smbox on every rank: smbox.connect()')
     if isinstance(groups, str):
@@ -122,7 +123,7 @@ def _placement_in(run: Run, topology: Topology, box: Box) -> Placement:
     nodes = {topology.center, *(group.node for group in topology.groups)} - {None}
     if len(topology.links.rows) != world.world_size or not nodes <= boxes.keys():
         raise ConfigError(
-            "this topology is of another run: measure again",
+            "this topology belongs to another run: measure again",
             workers=len(topology.links.rows),
             world_size=world.world_size,
             nodes=sorted(node for node in nodes if node is not None),
@@ -133,7 +134,7 @@ def _placement_in(run: Run, topology: Topology, box: Box) -> Placement:
     if mine.node is None:
         if mine.ranks != tuple(world.rank_of(each) for each in range(world.local_world_size)):
             raise ConfigError(
-                "a group without a node is all workers of one host",
+                "a group without a node must have all workers of one host",
                 ranks=mine.ranks,
                 local_world_size=world.local_world_size,
             )

@@ -1,21 +1,23 @@
 """HybridSGD: synchronous SGD inside a host, elastic averaging between hosts.
 
 ShmCaffe-H (ICDCS 2018): the workers of a host form a group that steps with its mean gradient
-(``sync_group``); every ``period`` steps the group's root exchanges with the center, and the
-group moves together. Traffic with the memory node falls by the size of the group. With x the
-group's parameters, c the center, g the group's mean gradient at the x it had before:
+(``sync_group``). Every ``period`` steps the group's root exchanges with the center, and all
+workers of the group apply the same move. Traffic with the memory node is divided by the size of
+the group. With x the group's parameters, c the center, g the group's mean gradient at the x
+before the exchange:
 
     every period steps:  d = moving_rate * (x - c);  c = c + d;  x = x - d     (one atomic op)
-    every step:          x = f(x, g)                            (the optimizer inside)
+    every step:          x = f(x, g)                            (the inner optimizer)
 
-Variant: the exchange is EASGD's fused one; ``exchange="seasgd"`` is the paper's, read and add
-(``hybrid_seasgd``), and follows the step: the next gradient is taken at the moved x.
-The paper's root then broadcasts its weights; here d is written into memory that the group
-shares, and each worker subtracts it: x is the same on all to the last bit. A
-``torch.distributed`` group gets d by a broadcast, one over several hosts from a memory node.
+Variant: the exchange is EASGD's fused one. ``exchange="seasgd"`` is the paper's, with separate
+read and add (``hybrid/seasgd.py``); it follows the step, so that the next gradient is taken at
+the moved x. The paper's root broadcasts its weights. Here the root writes d to memory that the
+group shares, and each worker subtracts d, so that x is bit-identical on all workers. A
+``torch.distributed`` group broadcasts d; a group of several hosts reads d from a memory node.
 
-With ``overlap`` the fused exchange runs on an update thread of the root while gradients are
-taken, and all ranks subtract its d as the step begins, as in EASGD. Of SEASGD's only the add.
+With ``overlap`` the root runs the fused exchange on an update thread while gradients are
+computed, and all ranks subtract d when the step begins, as in EASGD. With SEASGD only the add
+is overlapped.
 """
 
 from __future__ import annotations
@@ -46,31 +48,37 @@ __all__ = ["HybridSGD"]
 
 
 class HybridSGD(SyncGroup):
-    """Elastic averaging whose workers are hosts: each a group that steps synchronously.
+    """Synchronous SGD inside groups of workers, and elastic averaging between the groups.
 
     Args:
-        optimizer: does the steps.
-        box: the memory; only the root (LOCAL_RANK 0, or the group's rank 0) needs to have one.
-        name: of the run: prefix of the regions.
+        optimizer: the inner optimizer; it does the steps.
+        box: the memory box; only the root (LOCAL_RANK 0, or rank 0 of the group) needs one.
+        name: name of the run; the prefix of the regions.
         period: steps between two exchanges with the center.
-        moving_rate: of group and center; None: 0.45, of "seasgd" 0.9 / groups.
-        groups: number of hosts, or of process groups; None: GROUP_WORLD_SIZE. "auto": chosen
-            by measured links (``topology``), or a Topology; all ranks need a box then.
+        moving_rate: share of the distance that group and center move; None: 0.45, or
+            0.9 / groups with "seasgd".
+        groups: number of hosts, or of process groups; None: GROUP_WORLD_SIZE. "auto": groups
+            chosen from measured links (``topology``); or a Topology. The last two need a box on
+            every rank.
         exchange: "elastic", EASGD's fused operation, or "seasgd", the paper's read and add.
-        overlap: hide the exchange ("seasgd": the add) behind gradients, on a thread; see EASGD.
-        increment: name of this group's own increment region, see SEASGD; for "seasgd" alone.
-        model: also keep its buffers in step, and exchange its floating-point ones.
+        overlap: run the exchange ("seasgd": the add) on an update thread while gradients are
+            computed; see EASGD.
+        increment: name of this group's own increment region, see SEASGD; only with "seasgd".
+        model: also keep the buffers of this model equal on all ranks of a group, and exchange
+            the floating-point buffers.
         center_dtype, wire: see BoxOptimizer; the same on all ranks.
-        world: who this process is; None: as the launcher tells.
-        bucket_nbytes: most bytes of gradients that are announced at once.
-        timeout_s: until a living rank that does not answer is given up, in seconds.
-        group: a process group that steps together instead of the ranks of this host.
+        world: rank and size of this process; None: as set by the launcher.
+        bucket_nbytes: largest number of bytes of gradients that are averaged at once.
+        timeout_s: time after which a live rank that does not respond is considered lost, in
+            seconds.
+        group: a process group that steps synchronously, instead of the ranks of this host.
 
     Raises:
-        TypeError, LimitError, ConfigError: impossible arguments, nobody says who this is, the
-            number of groups is unknown and moving_rate not given, or the ranks' models differ.
+        TypeError, LimitError, ConfigError: invalid arguments, rank and size of this process are
+            unknown, the number of groups is unknown and moving_rate is not given, or the ranks'
+            models differ.
         LayoutMismatchError: the center of this name belongs to another model.
-        WorkerLostError: a rank of this host never came; "auto": a rank died meanwhile.
+        WorkerLostError: a rank of this host never arrived; "auto": a rank died meanwhile.
         ConnectError: "auto": a link cannot be measured; no region of the model was created.
     """
 
@@ -140,19 +148,19 @@ class HybridSGD(SyncGroup):
     def _exchange_if_due(self) -> None:
         if self.steps % self.period == 0 and not self._exchange.is_pending:
             self._rounds.meet()
-            self._exchange.moves.announce_due()
+            self._exchange.broadcast.announce_due()
             self.exchange()
 
     def _is_awaited(self) -> bool:
-        return self._exchange.moves.is_due()
+        return self._exchange.broadcast.is_due()
 
     def exchange(self) -> None:
-        """Move group and center together now, whatever the period says; on all ranks.
+        """Do one exchange of group and center now, regardless of the period; on all ranks.
 
         With overlap: begin it; x moves at the next step, exchange or close.
 
         Raises:
-            WorkerLostError: a rank died, left or did not come; x is as it was.
+            WorkerLostError: a rank died, left or did not arrive; x is unchanged.
         """
         self._demand_open()
         self._role.own.check()
@@ -163,7 +171,7 @@ class HybridSGD(SyncGroup):
         self._shared_steps = self.steps
 
     def _settle(self) -> None:
-        """Move x by what the exchange under way was told; leave the group if that fails."""
+        """Apply the move of the exchange in flight; leave the group if that fails."""
         with self._leaving_if_lost():
             self._exchange.settle()
 
@@ -172,19 +180,21 @@ class HybridSGD(SyncGroup):
         try:
             yield
         except Exception:
-            self._leave(in_order=False)  # the others do not know yet; from here they differ
+            self._leave(in_order=False)  # the other ranks may have moved: they differ now
             raise
 
     def stats(self) -> Stats:
-        """Return what was counted of exchanges with the center; only the root moves bytes."""
+        """Return the counts of exchanges with the center; only the root transfers bytes."""
         return self._recorder.snapshot()
 
     def sync_stats(self) -> Stats:
-        """Return what was counted of rounds of gradients inside the host."""
+        """Return the counts of the gradient averaging inside the group."""
         return super().stats()
 
     def center_into(self, model: torch.nn.Module) -> None:
-        """Copy the center's parameters into a model, to evaluate or save it; any rank, alone.
+        """Copy the center's parameters into a model, to evaluate or save it.
+
+        Any rank may call it, independently of the others.
 
         Raises:
             ConfigError: the parameters differ, or the root's box has no address.
@@ -199,26 +209,27 @@ class HybridSGD(SyncGroup):
         self._role.take_center()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what :meth:`load_state_dict` needs; any rank may call it, alone.
+        """Return the state with which :meth:`load_state_dict` resumes.
 
-        Only the root's holds the center, and the move of an exchange that is under way.
+        Any rank may call it, independently of the others. Only the root's state contains the
+        center and the pending move of an exchange.
         """
-        moves = self._exchange.state()  # before the center is read: it is in the center
+        moves = self._exchange.state()  # first: the center already contains the move
         self._role.steps = self.steps
         return {**self._role.state_dict(), "rank": self.rank, "extra": {"moves": moves}}
 
     def load_state_dict(self, state_dict: dict[str, Any], *, force: bool = False) -> None:
-        """Go on where :meth:`state_dict` was taken; every rank calls it at once.
+        """Resume from a state that :meth:`state_dict` returned; all ranks call it.
 
-        All ranks may load the root's, or each its own. A root that loads that of another rank
-        restores the center as the parameters.
+        All ranks may load the state of the root, or each its own. A root that loads the state
+        of another rank sets the center to the parameters.
 
         Args:
-            state_dict: as a rank returned it.
-            force: restore the center even where workers use it already.
+            state_dict: as returned by any rank.
+            force: restore the center even if workers already use it.
 
         Raises:
-            ConfigError: it belongs to another algorithm; nothing was changed.
+            ConfigError: the state belongs to another algorithm; nothing was changed.
         """
         if is_plain(state_dict):
             self._load_inner(state_dict)
@@ -235,16 +246,17 @@ class HybridSGD(SyncGroup):
     def finish(self, *, timeout_s: float | None = None) -> None:
         """End the run together with the other groups; the model then holds the center.
 
-        All ranks of the group call it. They exchange what the period has left; the root waits
-        for the other groups; and the group moves to the center and leaves.
+        All ranks of the group call it. They exchange the steps that were not exchanged yet; the
+        root waits for the other groups; then the group moves to the center and leaves.
 
         Args:
-            timeout_s: longest wait for the other groups; see docs/algorithms/hybrid.md.
+            timeout_s: longest wait for the other groups, in seconds; see
+                docs/algorithms/hybrid.md.
 
         Raises:
-            RequestTimeoutError: on the root: a group did not come; call again, or close.
-            WorkerLostError: a rank of this group was lost, or its root did not come.
-            ConfigError: it was closed before.
+            RequestTimeoutError: on the root: a group did not arrive; call again, or close.
+            WorkerLostError: a rank of this group was lost, or the root did not arrive.
+            ConfigError: the optimizer was closed before.
         """
         self._demand_finishable()
         self.train()
@@ -257,13 +269,15 @@ class HybridSGD(SyncGroup):
         self._leave(in_order=True)
 
     def close(self, *, exchange: bool = True) -> None:
-        """Leave group and run, all ranks of the group at once; the center stays. Idempotent.
+        """Leave the group and the run; all ranks of the group call it. Idempotent.
+
+        The center remains in the memory.
 
         Args:
-            exchange: first share with the center what the period has left.
+            exchange: first exchange the steps that were not exchanged yet.
 
         Raises:
-            WorkerLostError: the root was lost with the exchange; this rank has left.
+            WorkerLostError: the root was lost before the exchange ended; this rank has left.
         """
         if self._is_closed:
             return
@@ -286,11 +300,11 @@ class HybridSGD(SyncGroup):
         self._role.close(exchange=False)
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Close; after an error a process group is left at once."""
+        """Close; after an error leave a process group without a last broadcast."""
         if error is None:
             self.close()
             return
-        # A broadcast that the other ranks do not come to would keep this one waiting.
+        # A broadcast in which the other ranks do not take part would block this one.
         if self._host_mean is not None:
             with suppress(WorkerLostError, StepMismatchError):  # the first error says more
                 self._settle()

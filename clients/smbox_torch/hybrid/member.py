@@ -1,4 +1,4 @@
-"""The part of any other rank of a group in HybridSGD: it hears of the root's exchanges."""
+"""HybridMember: a rank of a group in HybridSGD other than the root; it receives moves."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ __all__ = ["HybridMember"]
 
 
 class HybridMember:
-    """The part of any other rank; it reads the center when it is asked for it.
+    """A member of a group; it reads the center only for an evaluation.
 
     Args:
-        optimizer: the one inside.
-        box: of this rank; None: one is connected when it is first needed.
-        name: of the run.
-        address: of the root's box, as ``address_bytes`` of the root tells it.
-        algorithm: that a state of the root names.
-        options: model, center_dtype and wire, as the root's.
+        optimizer: the inner optimizer.
+        box: the box of this rank; None: the rank connects to the root's node when needed.
+        name: name of the run.
+        address: address of the root's box, as from ``address_bytes`` on the root.
+        algorithm: name of the algorithm in a state of the root.
+        options: model, center_dtype and wire, as on the root.
 
     Attributes:
-        own: what the model lends to an evaluation.
-        steps: of the group.
-        recorder: counts what this rank waited for.
+        own: the worker's own values, also during an evaluation.
+        steps: number of steps of the group.
+        recorder: counts the time that this rank waited.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class HybridMember:
         return self._parameters.buffers
 
     def flat_statistics(self) -> Sequence[FlatBuffer]:
-        """Return the batch-norm statistics, none without ``model=``."""
+        """Return the batch-norm statistics; empty without ``model=``."""
         return () if self._statistics is None else self._statistics.buffers
 
     def center_into(self, model: torch.nn.Module) -> None:
@@ -104,7 +104,7 @@ class HybridMember:
             center.take()
 
     def _centers(self) -> list[Center]:
-        """Return the center of the parameters, then that of the statistics if they have one."""
+        """Return the center of the parameters and, if there is one, that of the statistics."""
         box = self._connected()
         found = [Center(box, self._name, self._parameters, loads=False)]
         if self._statistics is not None:
@@ -112,16 +112,16 @@ class HybridMember:
         return found
 
     def exchanges(self, *, is_hidden: bool) -> None:
-        """Return None: a member only hears of exchanges."""
+        """Return None: a member only receives moves."""
 
     def exchanges_of_statistics(self) -> None:
-        """Return None, likewise."""
+        """Return None: a member only receives moves."""
 
     def wait_for_groups(self, timeout_s: float | None) -> None:
-        """Return: the root waits, and this rank for the root."""
+        """Return: the root waits for the groups, and this rank waits for the root."""
 
     def distances(self) -> list[torch.Tensor]:
-        """Return no moves: the root tells them."""
+        """Return an empty list: the root broadcasts the moves."""
         return []
 
     distances_of_statistics = distances
@@ -137,11 +137,11 @@ class HybridMember:
         return self._own_box
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a root's does, without the center."""
+        """Return the same state as the root, without the center."""
         own = self.own.values()
         return checkpoint(
             self._algorithm,
-            rank=0,  # HybridSGD knows it, and sets it as it does the root's
+            rank=0,  # HybridSGD sets the rank
             steps=self.steps,
             inner=self.inner.state_dict(),
             parameters=own[0],
@@ -153,15 +153,15 @@ class HybridMember:
         self,
         state_dict: dict[str, Any],
         *,
-        force: bool = False,  # noqa: ARG002 - the center is the root's to restore
+        force: bool = False,  # noqa: ARG002 - the root restores the center
     ) -> None:
-        """Go on where a rank's ``state_dict`` was taken."""
+        """Resume from the ``state_dict`` of a rank."""
         self.inner.load_state_dict(state_dict["inner"])
         restore(state_dict, self._parameters, self._statistics, self._counts)
         self.steps = state_dict["steps"]
 
-    def close(self, *, exchange: bool = False) -> None:  # noqa: ARG002 - the root's to do
-        """Close the connection that was made here."""
+    def close(self, *, exchange: bool = False) -> None:  # noqa: ARG002 - the root exchanges
+        """Close the box if this rank connected it."""
         if self._own_box is not None:
             self._own_box.close()
             self._own_box = None

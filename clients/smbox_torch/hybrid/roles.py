@@ -25,11 +25,11 @@ ROOTS: dict[str, type[HybridRoot]] = {"elastic": HybridRoot, "seasgd": SeasgdRoo
 
 @dataclass(frozen=True)
 class ExchangeSettings:
-    """How a group exchanges with the center; see HybridSGD.
+    """The settings of a group's exchanges with the center; see HybridSGD.
 
     Raises:
-        ConfigError: there is no such exchange or period, or the exchange has no increment.
-        TypeError: period, moving_rate, overlap or increment is of a wrong type.
+        ConfigError: the exchange or the period is invalid, or the exchange has no increment.
+        TypeError: period, moving_rate, overlap or increment has a wrong type.
     """
 
     exchange: ExchangeName
@@ -46,26 +46,28 @@ class ExchangeSettings:
         if self.exchange not in [*ROOTS]:
             raise ConfigError(f"exchange is one of {', '.join(ROOTS)}", got=self.exchange)
         if self.increment is not None and not self.steps_first:
-            raise ConfigError("only exchange='seasgd' has one", increment=self.increment)
+            raise ConfigError(
+                "only exchange='seasgd' has an increment", increment=self.increment
+            )
 
     @property
     def algorithm(self) -> str:
-        """What a saved state says that it is of."""
+        """The name of the algorithm in a saved state."""
         return ROOTS[self.exchange].__name__
 
     @property
     def counts_groups(self) -> bool:
-        """Whether the moving rate depends on how many groups there are."""
+        """Whether the moving rate depends on the number of groups."""
         return self.exchange == "seasgd" and self.moving_rate is None
 
     @property
     def steps_first(self) -> bool:
-        """Whether an exchange follows the step that it is due in."""
+        """Whether an exchange follows the step in which it is due."""
         return self.exchange == "seasgd"
 
     @property
     def is_hidden(self) -> bool:
-        """Whether the exchange runs while gradients are taken."""
+        """Whether the exchange runs while gradients are computed."""
         return self.overlap and not self.steps_first
 
 
@@ -77,14 +79,14 @@ def create_role(
     address: torch.Tensor | None,
     **options: Unpack[BoxOptions],
 ) -> HybridRoot | HybridMember:
-    """Make the part of this rank.
+    """Create the role of this rank.
 
     Args:
-        optimizer: the one inside.
-        box: of this rank.
-        name: of the run.
-        settings: how the root exchanges.
-        address: of the root's box, which the root will have told; None on the root.
+        optimizer: the inner optimizer.
+        box: the box of this rank, or None.
+        name: name of the run.
+        settings: settings of the root's exchanges.
+        address: tensor that receives the address of the root's box; None on the root.
         options: model, center_dtype, wire, and workers, the number of groups.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The part of a group's root in HybridSGD: it exchanges with the center."""
+"""HybridRoot: the root of a group in HybridSGD, which exchanges with the center."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from smbox.errors import ConfigError
 from smbox_torch.adapter import as_array
 from smbox_torch.boxes import Array, BoxLike
 from smbox_torch.elastic.easgd import EASGD
-from smbox_torch.elastic.overlap import Exchange, Moves, ThreadedExchange
+from smbox_torch.elastic.overlap import Broadcast, Exchange, ThreadedExchange
 from smbox_torch.model.flat import FlatBuffer
 from smbox_torch.optimizer.center import Center
 from smbox_torch.world import World
@@ -23,21 +23,21 @@ ADDRESS_NBYTES = 256
 
 
 def address_bytes(box: BoxLike | None) -> torch.Tensor:
-    """Return the address of a box as ``u8[ADDRESS_NBYTES]``; zeros where there is none."""
+    """Return the address of a box as ``u8[ADDRESS_NBYTES]``; zeros if it has none."""
     text = str(getattr(box, "address", "")).encode()[:ADDRESS_NBYTES]
     return torch.tensor([*text, *bytes(ADDRESS_NBYTES - len(text))], dtype=torch.uint8)
 
 
 class HybridRoot(EASGD):
-    """The part of the group's root: its exchange tells the move and leaves x alone."""
+    """The root of a group: its exchange publishes the move and does not change x."""
 
-    shares_counts = False  # those of its ranks would stay behind
+    shares_counts = False  # the counts of the other ranks would not change
 
     def _remember(self) -> None:
-        """Leave it to the group, whose steps come before the root's exchanges."""
+        """Return: HybridSGD records the checksum, because its steps precede exchanges."""
 
     def prepare(self) -> Sequence[Array]:
-        """Return x, or raise where it cannot be exchanged; statistics are the group's."""
+        """Return x; raise if it cannot be exchanged. Statistics are exchanged separately."""
         self.team.check()
         self._demand_exchangeable()
         return [buffer.load() for buffer in self.flat.buffers]
@@ -47,29 +47,29 @@ class HybridRoot(EASGD):
         return self.flat.buffers
 
     def flat_statistics(self) -> Sequence[FlatBuffer]:
-        """Return the batch-norm statistics, none without ``model=``."""
+        """Return the batch-norm statistics; empty without ``model=``."""
         return () if self.buffers is None else self.buffers.flat.buffers
 
     def publish_parameters(self, moves: Sequence[torch.Tensor]) -> None:
-        """Exchange with the center; the moves of the parameters come back in ``moves``."""
+        """Exchange the parameters with the center and store their moves in ``moves``."""
         with torch.no_grad(), self._exchanging(self.exchange_nbytes):
             self.request_moves([buffer.load() for buffer in self.flat.buffers], moves)
 
     def publish_statistics(self, moves: Sequence[torch.Tensor]) -> None:
-        """Exchange the statistics, with moves of their own."""
+        """Exchange the statistics with the center and store their moves in ``moves``."""
         self.prepare()
         self.phase.use()
         for (buffer, region), move in zip(self.buffers or (), moves, strict=True):
             region.elastic(buffer.load(), self.moving_rate, delta=as_array(move))
 
     def exchanges(self, *, is_hidden: bool) -> Exchange:
-        """Return how the root exchanges: at once, or hidden on an update thread."""
+        """Return the exchange of parameters: immediate, or on an update thread."""
         return (
             ThreadedExchange(self) if is_hidden else ImmediateExchange(self.publish_parameters)
         )
 
     def exchanges_of_statistics(self) -> Exchange:
-        """Return how the root exchanges the statistics."""
+        """Return the exchange of the statistics."""
         return ImmediateExchange(self.publish_statistics)
 
     def take_center(self) -> None:
@@ -80,22 +80,22 @@ class HybridRoot(EASGD):
         """Wait for the other groups.
 
         Raises:
-            RequestTimeoutError: a group did not come; the error names its root.
+            RequestTimeoutError: a group did not arrive; the error names its root.
         """
         self.team.finish(timeout_s)
 
     def distances(self) -> list[torch.Tensor]:
-        """Return the moves of the parameters that lead to the center."""
+        """Return the moves that bring the parameters to the center."""
         return _distances(self.center)
 
     def distances_of_statistics(self) -> list[torch.Tensor]:
-        """Return those of the statistics."""
+        """Return the moves that bring the statistics to the center."""
         return [] if self.buffers is None else _distances(self.buffers)
 
     def load_state_dict(self, state_dict: dict[str, Any], *, force: bool = False) -> None:
-        """Go on where a rank's ``state_dict`` was taken.
+        """Resume from the ``state_dict`` of a rank.
 
-        A member's has no center: the center becomes the parameters.
+        The state of a member has no center: the center is set to the parameters.
         """
         if not state_dict.get("centers", True):
             centers = [state_dict["parameters"], state_dict["buffers"]]
@@ -111,32 +111,32 @@ def _distances(center: Center) -> list[torch.Tensor]:
 
 
 class ImmediateExchange:
-    """Exchanges of a root that hides none: each is done when it has begun.
+    """Exchanges without overlap: ``begin`` does the entire exchange.
 
     Args:
-        publish: exchanges, and fills in the moves.
+        publish: function that exchanges and stores the moves.
     """
 
     def __init__(self, publish: Callable[[Sequence[torch.Tensor]], None]) -> None:
         self._publish = publish
 
-    def begin(self, moves: Moves) -> None:
-        """Do the whole exchange."""
-        self._publish(moves.tensors)
-        moves.publish()
+    def begin(self, broadcast: Broadcast) -> None:
+        """Do the entire exchange."""
+        self._publish(broadcast.tensors)
+        broadcast.publish()
 
     def finish(self) -> None:
-        """Return: it is done."""
+        """Return: the exchange is done."""
 
     def close(self) -> None:
         """Return: there is no thread."""
 
 
 def groups_of(world: World, group: dist.ProcessGroup | None, *, is_needed: bool) -> int:
-    """Return how many groups there are: hosts, or process groups where one takes their place.
+    """Return the number of groups: of hosts, or of process groups if ``group`` is given.
 
     Raises:
-        ConfigError: it is needed and nobody told.
+        ConfigError: the number is needed and unknown.
     """
     ranks = world.local_world_size if group is None else dist.get_world_size(group)
     every = world.world_size if group is None else dist.get_world_size()

@@ -1,9 +1,9 @@
-"""The part of a group's root in HybridSGD whose exchange is SEASGD's, as ShmCaffe-H runs it.
+"""SeasgdRoot: the root of a group in HybridSGD with SEASGD's exchange, as in ShmCaffe-H.
 
 ShmCaffe (ICDCS 2018, DOI 10.1109/ICDCS.2018.00111): the root of a group reads the center Wg,
-tells the group its move dW = moving_rate (W - Wg), and asks the memory to add dW to Wg. Read
-and add are separate operations: see the bound in ``elastic/stability.py``, with groups for
-workers.
+broadcasts the move dW = moving_rate (W - Wg) to the group, and requests that the memory adds dW
+to Wg. Read and add are separate operations: see the bound in ``elastic/stability.py``, where
+the groups count as workers.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ __all__ = ["SeasgdRoot"]
 
 
 class SeasgdRoot(HybridRoot):
-    """A root that reads, tells the move, and adds it: hidden behind the next gradients or not.
+    """A root that reads the center, broadcasts the move, and adds it to the center.
 
     Args:
-        optimizer: the one inside.
-        box: the memory.
-        name: of the run.
+        optimizer: the inner optimizer.
+        box: the memory box.
+        name: name of the run.
         period: steps between two exchanges.
         moving_rate: share of the distance that group and center move; None: 0.9 / groups.
-        overlap: add on an update thread.
-        increment: name of this group's own increment region, as SEASGD has it.
+        overlap: add on an update thread, while the next gradients are computed.
+        increment: name of this group's own increment region; see SEASGD.
         options: model, workers (the groups), center_dtype, wire.
 
     Warns:
@@ -64,7 +64,7 @@ class SeasgdRoot(HybridRoot):
         self._adding = CenterAdd(self._steps, self.center, self.recorder, is_hidden=overlap)
 
     def request_moves(self, xs: Sequence[Array], moves: Sequence[torch.Tensor]) -> None:
-        """Read the center, tell the moves of x, and begin to add them to the center."""
+        """Read the center, store the moves of x, and begin to add them to the center."""
         self._steps.read()
         self._adding.finish()
         self._steps.moving_rate = self.moving_rate
@@ -73,12 +73,12 @@ class SeasgdRoot(HybridRoot):
         self._adding.begin()
 
     def wait_for_groups(self, timeout_s: float | None) -> None:
-        """Wait for the add under way, then for the other groups; raises as HybridRoot's."""
+        """Wait for the add in flight, then for the other groups; raises as HybridRoot's."""
         self._adding.finish()
         super().wait_for_groups(timeout_s)
 
     def load_state_dict(self, state_dict: dict[str, Any], *, force: bool = False) -> None:
-        """Go on where a rank's ``state_dict`` was taken, after the add under way."""
+        """Resume from the ``state_dict`` of a rank, after the add in flight has finished."""
         self._adding.finish()
         super().load_state_dict(state_dict, force=force)
 

@@ -247,8 +247,8 @@ class WrappedOptimizer(HookedOptimizer):
             self.inner.load_state_dict(state_dict)
         except ValueError as error:
             raise ConfigError(
-                "this state belongs to an optimizer with other parameter groups: build the model"
-                f" and its groups as they were when it was saved ({error})",
+                "this state belongs to an optimizer with other parameter groups: build the"
+                f" model and its groups as they were when it was saved ({error})",
                 optimizer=type(self.inner).__name__,
             ) from error
         self._adopt()

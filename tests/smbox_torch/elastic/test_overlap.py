@@ -166,7 +166,7 @@ def test_a_wait_that_is_interrupted_forgets_nothing(monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(moves, "hear", interrupted)
+        patch.setattr(moves, "receive", interrupted)
         with pytest.raises(KeyboardInterrupt):
             overlap.settle()
     assert worker.x == [1.0] * 3
