@@ -1,13 +1,13 @@
-"""The mean of gradients of all ranks of a host, formed in shared memory while backward runs.
+"""HostMean: the mean of gradients of all ranks of a host, in shared memory during backward.
 
-A gradient that is final lands in this rank's shared row. A bucket whose gradients are all there
-is announced; every rank averages its own part of an announced bucket whenever one of its hooks
-runs, and writes the mean to that part of all rows: reduce-scatter and all-gather in one pass
-over the memory. There is no thread and no message: whoever computes also reduces.
+A final gradient is stored in this rank's shared row. When all gradients of a bucket are there,
+the rank announces the bucket. In its hooks, every rank averages its own part of the buckets
+that all ranks have announced, and writes the mean to that part of all rows. This does
+reduce-scatter and all-gather in one pass over the memory, without threads and messages.
 
-Two counters per rank order it all: WRITTEN and REDUCED buckets since the beginning. A bucket of
-a row is its owner's until the owner has announced it, and again when all have reduced it.
-STEPPED counts steps: while a rank averages, its count cannot change.
+Two counters per rank synchronize the ranks: the numbers of WRITTEN and REDUCED buckets. Only
+the owner of a row may access a bucket until it has announced the bucket, and again after all
+ranks have reduced it. STEPPED counts steps; it does not change while a rank averages.
 """
 
 from __future__ import annotations
@@ -36,25 +36,26 @@ REDUCED: Final = 1
 STEPPED: Final = 2
 """Counters of the rendezvous: buckets, buckets and steps."""
 DIGEST_BITS: Final = 32
-"""Of a word of ``digests``: the digest in the lower bits, the buckets written so far above."""
+"""A word of ``digests`` has the digest in the lower bits, the number of buckets above."""
 STEPS_BITS: Final = 40
-"""Of a word of ``joined``: steps in the lower bits, the number of joins above."""
+"""A word of ``joined`` has the steps in the lower bits, the number of joins above."""
 
 
 class HostMean:
-    """One rank's end.
+    """The mean of gradients of a host's ranks, on one rank.
 
     Args:
         parameters: those that require gradients; the same on every rank.
-        buffers: go from the first rank that had a batch to all; the same on every rank.
-        world: who this process is.
-        name: of the shared memory.
-        bucket_nbytes: most bytes of a bucket.
-        timeout_s: until a rank that does not answer is given up, in seconds.
+        buffers: buffers that all ranks copy from the first rank with a batch; the same on
+            every rank.
+        world: rank and size of this process.
+        name: name of the shared memory.
+        bucket_nbytes: largest size of a bucket, in bytes.
+        timeout_s: time after which a rank that does not respond is considered lost, in seconds.
 
     Raises:
-        ConfigError: the ranks differ, or a dtype has no mean; nothing is left.
-        WorkerLostError: a rank never came; nothing is left.
+        ConfigError: the ranks differ, or a dtype cannot be averaged; the memory was removed.
+        WorkerLostError: a rank never arrived; the memory was removed.
     """
 
     def __init__(
@@ -97,7 +98,7 @@ class HostMean:
     # -- while backward runs ---------------------------------------------------------------
 
     def begin(self, weight: float, *, is_due: bool) -> None:
-        """Begin a round: no gradient has come yet."""
+        """Begin a round, before its first gradient."""
         self._base = self._written
         self._left = [len(bucket.members) for bucket in self._buckets]
         self.rows.weights[self.rank] = weight
@@ -105,7 +106,7 @@ class HostMean:
         self.rows.used[self.rank] = 1
 
     def take(self, index: int) -> None:
-        """Take a gradient; announce and reduce what is complete."""
+        """Store a gradient; announce and reduce complete buckets."""
         if not self._views.take(index):
             self.rows.used[self.rank, index] = 0
         bucket = self._bucket_of[index]
@@ -133,14 +134,14 @@ class HostMean:
             if min(steps) < max(steps):
                 skipped = behind(steps, [True] * len(steps))
                 self.rendezvous.give_up_skipped(skipped, steps)
-            # Before the others may go on: they would write the next round's, or join.
+            # Read this before the others continue: they would write the next round's, or join.
             self.is_any_due = bool(self.rows.due.any())
             joins = self.rows.joined >> STEPS_BITS
             self._present = (joins == joins.min()).nonzero()[0].tolist()
         self.rows.reduce(self._reduced - self._base, self.rank)
         self._reduced += 1
         if self._reduced - self._base == len(self._buckets):
-            # Before the others may go on: they would write the next round's flags.
+            # Read this before the others continue: they would write the next round's flags.
             weights = enumerate(self.rows.weights.tolist())
             counted = [rank for rank, weight in weights if weight]
             flags = [self.rows.used[rank].tobytes() for rank in counted]
@@ -153,7 +154,7 @@ class HostMean:
     # -- at its end ------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """Wait until all parts of the mean are there, and hand it out as the gradients."""
+        """Wait until all parts of the mean are written, and set the gradients to the mean."""
         while self._reduced < self._written:
             self.rendezvous.wait(WRITTEN, self._reduced + 1)
             self._reduce()
@@ -163,7 +164,7 @@ class HostMean:
         self._views.hand_out(self._used)
 
     def compare(self, digest: int) -> None:
-        """Write it to the memory, and read it when all have written theirs."""
+        """Write this rank's digest to the memory and compare it with those of all ranks."""
         digests, number = self.rows.digests, self._written % (1 << DIGEST_BITS)
         digests[self.rank] = number << DIGEST_BITS | digest
 
@@ -177,14 +178,14 @@ class HostMean:
     # -- steps -----------------------------------------------------------------------------
 
     def stepped(self, steps: int) -> None:
-        """Tell the others."""
+        """Publish the number of steps."""
         self.rendezvous.raise_to(STEPPED, steps)
 
     def meet(self) -> None:
-        """Return: whoever waits inside a step looks for ranks that :meth:`skipped` it."""
+        """Return: a rank that waits within a step checks which ranks :meth:`skipped` it."""
 
     def skipped(self) -> list[int]:
-        """Return the ranks that have left out the step that this one is in.
+        """Return the ranks that have skipped the step that this one is in.
 
         They have announced gradients of the next round, and done no more steps than this one.
         """
@@ -197,7 +198,7 @@ class HostMean:
         ]
 
     def join(self) -> None:
-        """Tell the others that this rank's loop is over once more."""
+        """Publish that this rank's loop has ended, with its number of steps."""
         self._joins += 1 << STEPS_BITS
         self.rows.joined[self.rank] = self._joins + self.rendezvous.counters(STEPPED)[self.rank]
 
@@ -217,19 +218,19 @@ class HostMean:
                 lambda: is_led(WRITTEN) or is_led(STEPPED) or is_awaited() or is_over(),
                 lambda rank: bool(joined[rank] < self._joins),
             )
-            # A rank steps, then writes the next round or joins: the last is read first.
+            # A rank steps, then writes the next round or joins: read in the reverse order.
             over, writes = is_over(), is_led(WRITTEN)
             if is_led(STEPPED) or is_awaited():
                 return Follow.STEP
             if over:
-                return Follow.END  # whoever writes has begun what comes after the loops
+                return Follow.END  # a writing rank has begun a round after the loops
             if writes:
                 return Follow.ROUND
 
     def is_leader(self) -> bool | None:
         """Compare the steps at which the ranks joined.
 
-        A rank that joins once more meanwhile has met this one before, or did as many steps.
+        A rank that has joined again was synchronized with this one, or did as many steps.
         """
         steps = [int(word) % (1 << STEPS_BITS) for word in self.rows.joined]
         return leads(self.rank, steps)
@@ -241,9 +242,9 @@ class HostMean:
 
 
 def _say_goodbye(rendezvous: Rendezvous, pid: int) -> None:
-    """Leave for a rank that was not closed: its process ends, or nothing refers to it.
+    """Leave on behalf of a rank that was not closed, at process exit or garbage collection.
 
-    Without this the others could not tell a process that finished from one that was killed.
+    Without this the other ranks could not distinguish a normal exit from a kill.
     """
     failed = sys.exc_info()[0] is not None or getattr(sys, "last_value", None) is not None
     if os.getpid() == pid:  # a process that was forked from it is not the rank

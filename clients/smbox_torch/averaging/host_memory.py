@@ -1,9 +1,9 @@
 """Memory that the ranks of one host share for one run, without a memory node.
 
-Local rank 0 makes the segment; the others find it by name and token. Once all are there its
-name is removed, so that whatever happens later nothing stays in /dev/shm: the memory goes
-with the last process. Only a run that dies while it gathers leaves a name behind; the next
-one to gather on the host, whatever its name, finds and removes it.
+Local rank 0 creates the segment; the others find it by name and token. Once all ranks have
+attached, the name is removed. So nothing stays in /dev/shm: the memory is freed with the last
+process. Only a run that dies before that leaves a name behind; the next run on the host that
+creates such a segment, under any name, removes it.
 
     page 0    Header words
     page 1    a row of rendezvous words per rank
@@ -29,11 +29,11 @@ from smbox_torch.averaging.rendezvous import ROW_WORDS, Rendezvous
 from smbox_torch.world import World
 
 HOST_PREFIX: Final = "smbox-host."
-"""No memory node has names like these: its own begin with ``smbox.`` and its name."""
+"""Memory nodes do not use such names: theirs begin with ``smbox.`` and the node's name."""
 DIGEST_LENGTH: Final = 12
 BUILDING: Final = ".building"
 POLL_S: Final = 2e-3
-GATHERED: Final = 3  # the last of a row's counters; the others are the user's
+GATHERED: Final = 3  # the last of a row's counters; the others are free for the user
 
 
 class Header:
@@ -45,17 +45,17 @@ class Header:
     STARTED: Final = 2
     RANKS: Final = 3
     NBYTES: Final = 4
-    DIGEST: Final = 5  # of what the ranks mean to put there
+    DIGEST: Final = 5  # of the layout
     WORDS: Final = 6
 
 
 class HostMemory:
-    """One rank's mapping of the memory it shares with the other ranks of its host.
+    """One rank's mapping of the memory that the ranks of its host share.
 
     Args:
         mapped: the segment.
-        rendezvous: of the ranks; its counters 0 to 2 are free for use.
-        data: ``u8[nbytes]``, zeros at first.
+        rendezvous: the counters of the ranks; counters 0 to 2 are free for use.
+        data: ``u8[nbytes]``, initially zeros.
     """
 
     def __init__(
@@ -70,20 +70,19 @@ class HostMemory:
     def join(
         cls, name: str, world: World, nbytes: int, *, layout: str = "", timeout_s: float
     ) -> Self:
-        """Share ``nbytes`` with the other ranks of this host; returns when all are there.
+        """Share ``nbytes`` with the other ranks of this host; wait until all have attached.
 
         Args:
-            name: what the memory is for, any text; a run may use a name again, one after the
-                other.
-            world: who this process is.
-            nbytes: of data; the same on every rank.
-            layout: what the data means, in words; the same on every rank.
-            timeout_s: until a rank that does not come is given up, in seconds.
+            name: name of the memory, any text; a run may use a name several times in sequence.
+            world: rank and size of this process.
+            nbytes: size of the data; the same on every rank.
+            layout: description of the data; the same on every rank.
+            timeout_s: longest wait for a rank, in seconds.
 
         Raises:
-            ConfigError: the ranks disagree about size or layout; nothing is left.
-            WorkerLostError: a rank died or never came; nothing is left.
-            OutOfMemoryError: /dev/shm has no room; nothing is left.
+            ConfigError: the ranks disagree about size or layout; the memory was removed.
+            WorkerLostError: a rank died or never arrived; the memory was removed.
+            OutOfMemoryError: /dev/shm is full; the memory was removed.
         """
         wanted = _header(world, nbytes, layout)
         full_name = _full_name(name, world)
@@ -100,7 +99,7 @@ class HostMemory:
     def _gather(
         cls, mapped: Segment, wanted: NDArray[np.uint64], world: World, timeout_s: float
     ) -> Self:
-        """Meet the others; no rank returns before the root has removed the name."""
+        """Wait for all ranks; no rank returns before the root has removed the name."""
         ranks = world.local_world_size
         first_rank = world.rank_of(0)
         rows = mapped.words(PAGE_NBYTES, ranks * ROW_WORDS).reshape(ranks, ROW_WORDS)
@@ -132,7 +131,7 @@ class HostMemory:
         """Leave the group and drop the mapping; views of the data stay valid.
 
         Args:
-            steps: that this rank did, if its loop ended as it should.
+            steps: number of steps if this rank's loop ended normally; None: it did not.
         """
         if not self._is_closed:
             self._is_closed = True
@@ -142,13 +141,13 @@ class HostMemory:
 
 
 def _full_name(name: str, world: World) -> str:
-    """Name the segment: what a user calls it may hold a "/", which no segment's name can."""
+    """Return the segment's name: a digest, because the user's name may contain a "/"."""
     digest = hashlib.sha256(name.encode()).hexdigest()[:DIGEST_LENGTH]
     return f"{HOST_PREFIX}{digest}.{world.host_token}"
 
 
 def remove_leftovers() -> list[str]:
-    """Unlink what dead runs of this user left while they gathered; returns the names."""
+    """Unlink segments of this user's runs that died before the unlink; return the names."""
     removed = []
     for name in segment.listing(HOST_PREFIX):
         if _is_ours(name) and not process.is_alive(*_creator(name)):
@@ -158,7 +157,7 @@ def remove_leftovers() -> list[str]:
 
 
 def _is_ours(name: str) -> bool:
-    """Tell whether this user made the segment; only then may it be read and removed."""
+    """Return whether this user created the segment; only then may it be read and removed."""
     try:
         owner = (segment.DIRECTORY / name).stat().st_uid
     except FileNotFoundError:  # its own run has just removed it
@@ -181,12 +180,12 @@ def _data_at(ranks: int) -> int:
 
 
 def _make(name: str, header: NDArray[np.uint64]) -> Segment:
-    """Create the segment under its builder's name and rename it when its header is whole."""
+    """Create the segment under a temporary name and rename it when its header is complete."""
     remove_leftovers()
     if name in segment.listing(name):
         raise SegmentError(
-            "a group of this name is being gathered by a living process: give each group its"
-            " own name",
+            "a live process is creating a group of this name: use a different name for each"
+            " group",
             segment=name,
         )
     pid, pid_started = process.identity()
@@ -198,7 +197,7 @@ def _make(name: str, header: NDArray[np.uint64]) -> Segment:
 
 
 def _find(name: str, timeout_s: float) -> Segment:
-    """Attach to what local rank 0 has made, or will; a dead maker's segment is not it."""
+    """Wait for the segment of local rank 0 and attach to it; ignore those of dead processes."""
     deadline_s = time.monotonic() + timeout_s
     while time.monotonic() < deadline_s:
         if process.is_alive(*_creator(name)):
@@ -210,7 +209,7 @@ def _find(name: str, timeout_s: float) -> Segment:
 
 
 def _creator(name: str) -> tuple[int, int]:
-    """Return pid and start time of who made the segment, or zeros where none is told."""
+    """Return pid and start time of the creator of a segment, or zeros if unknown."""
     if BUILDING in name:
         pid, pid_started = name.rpartition(BUILDING)[2].split(".")[1:]
         return int(pid), int(pid_started)

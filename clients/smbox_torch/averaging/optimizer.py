@@ -52,7 +52,7 @@ class AveragingOptimizer(WrappedOptimizer):
 
     @property
     def weight(self) -> float:
-        """Weight of this rank's next gradients in the mean; use the batch size for a mean loss."""
+        """Weight of this rank's next gradients; with a mean loss, use the batch size."""
         return self._rounds.weight
 
     @weight.setter
@@ -98,7 +98,7 @@ class AveragingOptimizer(WrappedOptimizer):
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Accumulate gradients locally; the first backward after the block averages the sums."""
+        """Accumulate gradients locally; the next backward after the block averages the sums."""
         before, self._rounds.enabled = self._rounds.enabled, False
         try:
             yield

@@ -1,14 +1,14 @@
-"""Where the ranks of one host meet: counters in mapped memory, and who is still alive.
+"""Synchronization of the ranks of one host: counters in mapped memory, and liveness checks.
 
-Every rank owns one row of eight words and is the only one to write it, so nothing needs a
-lock or an atomic instruction: a rank raises its own counter, the others look. Whoever sees the
-counter must also see what was stored before it, and what is read after the counter must not be
-older. x86-64 keeps both orders (x86-TSO). aarch64 does not: there a release store in
-``raise_to`` and an acquire load in ``counters`` are missing.
+Every rank has one row of eight words, which only that rank writes. So no lock and no atomic
+instruction is needed: a rank increases its own counter, and the others read it. A rank that
+reads a counter must also see all stores before it, and its later reads must not be older.
+x86-64 guarantees both orders (x86-TSO). aarch64 does not: it would need a release store in
+``raise_to`` and an acquire load in ``counters``, which are missing.
 
-Waiting never hangs. A rank that died is noticed by pid and start time within LOOK_S; one
-that is stopped or stuck is given up after the timeout; the first to notice writes down whom
-it blames, so that the others name the same rank and not the messenger.
+Every wait ends. A dead rank is detected by pid and start time within LOOK_S. A rank that is
+stopped or stuck is considered lost after the timeout. The first rank that detects a lost rank
+records it in its row, so that all ranks name the same rank.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from smbox.memory import process
 from smbox_torch.averaging.steps import finished_early, step_mismatch
 
 ROW_WORDS: Final = 8
-SPIN_S: Final = 200e-6  # of looks that only yield the core
+SPIN_S: Final = 200e-6  # time of polling that only yields the core
 SLEEP_FIRST_S: Final = 20e-6
 SLEEP_MAX_S: Final = 1e-3
-SLEEP_SHARE: Final = 0.2  # of the time waited so far: no wait is much longer than it has to be
-LOOK_S: Final = 0.25  # between two looks at the others' processes
+SLEEP_SHARE: Final = 0.2  # a sleep is at most this share of the time waited so far
+LOOK_S: Final = 0.25  # interval between two checks of the other ranks' processes
 
 
 GONE: Final = 1
@@ -40,23 +40,23 @@ SKIPPED: Final = 1 << 32
 
 
 class Word:
-    """Words of a rank's row; the four from COUNTERS on are for whoever uses the rows."""
+    """Words of a rank's row; the four from COUNTERS on are free for the user of the rows."""
 
     PID: Final = 0
     STARTED: Final = 1
     LEFT: Final = 2  # GONE: this rank left; FINISHED + n: it finished after n steps
-    BLAMED: Final = 3  # 1 + the local rank that this one has given up, | SKIPPED; or 0
+    BLAMED: Final = 3  # 1 + the local rank that this one considers lost, | SKIPPED; or 0
     COUNTERS: Final = 4
 
 
 class Rendezvous:
-    """The counters of the ranks of one host, seen by one of them.
+    """The counters of the ranks of one host, as used by one of them.
 
     Args:
-        rows: ``u64[ranks, ROW_WORDS]`` in shared memory, zeros at first.
+        rows: ``u64[ranks, ROW_WORDS]`` in shared memory, initially zeros.
         rank: row of this process.
-        timeout_s: for one wait, in seconds, until a living rank is given up.
-        first_rank: rank in the whole run of row 0, for messages.
+        timeout_s: longest wait for a live rank, in seconds.
+        first_rank: rank of row 0 in the run, for messages.
     """
 
     def __init__(
@@ -71,22 +71,22 @@ class Rendezvous:
         self._first_rank = first_rank
 
     def enter(self) -> None:
-        """Write down who this rank is; its pid, last, makes it present."""
+        """Record pid and start time of this rank; the pid, written last, makes it present."""
         pid, pid_started = process.identity()
         self._rows[self.rank, Word.STARTED] = pid_started
         self._rows[self.rank, Word.PID] = pid
 
     def leave(self, *, steps: int | None = None) -> None:
-        """Go away in order: whoever waits for this rank learns it within LOOK_S.
+        """Record that this rank has left; waiting ranks detect it within LOOK_S.
 
         Args:
-            steps: that this rank did, if its loop ended as it should; None: it was cut short.
+            steps: number of steps if this rank's loop ended normally; None: it did not.
         """
         if not self._rows[self.rank, Word.LEFT]:
             self._rows[self.rank, Word.LEFT] = GONE if steps is None else FINISHED + steps
 
     def raise_to(self, counter: int, value: int) -> None:
-        """Set this rank's counter: whoever sees it sees all that was stored before."""
+        """Set this rank's counter; a rank that reads it also sees all earlier stores."""
         self._columns[counter][self.rank] = value
 
     def counters(self, counter: int) -> list[int]:
@@ -94,15 +94,15 @@ class Rendezvous:
         return self._columns[counter].tolist()
 
     def reached(self, counter: int, value: int) -> bool:
-        """Tell whether every rank's ``counter`` is at least ``value``."""
+        """Return whether every rank's ``counter`` is at least ``value``."""
         return min(self._columns[counter].tolist()) >= value
 
     def wait(self, counter: int, value: int) -> None:
-        """Return once every rank's ``counter`` is at least ``value``.
+        """Wait until every rank's ``counter`` is at least ``value``.
 
         Raises:
-            WorkerLostError: a rank died, left or did not come in time; it names the rank. The
-                counters are as they were, and the group is of no more use.
+            WorkerLostError: a rank died, left or did not arrive in time; the error names it.
+                The counters are unchanged, and the group cannot be used any more.
         """
         if not self.reached(counter, value):
             self.wait_until(
@@ -111,10 +111,10 @@ class Rendezvous:
             )
 
     def wait_for(self, rank: int, counter: int, value: int) -> None:
-        """Return once one rank's ``counter`` is at least ``value``.
+        """Wait until the ``counter`` of one rank is at least ``value``.
 
         Raises:
-            WorkerLostError: as ``wait``, of that rank.
+            WorkerLostError: as ``wait``, for that rank.
         """
 
         def lags() -> bool:
@@ -123,7 +123,7 @@ class Rendezvous:
         self.wait_until(lambda: not lags(), lambda other: other == rank and lags())
 
     def wait_until(self, is_done: Callable[[], bool], lags: Callable[[int], bool]) -> None:
-        """Return once ``is_done()``; until then ``lags(rank)`` tells who is waited for.
+        """Wait until ``is_done()``; ``lags(rank)`` returns whether a rank is waited for.
 
         Raises:
             WorkerLostError: as ``wait``.
@@ -143,7 +143,7 @@ class Rendezvous:
             time.sleep(min(max(pause_s, SLEEP_FIRST_S), SLEEP_MAX_S))
 
     def give_up_skipped(self, ranks: Sequence[int], counted: Sequence[int] = ()) -> None:
-        """Give up because ranks skipped a step; the others learn it, too.
+        """Raise because ranks skipped a step, and record it for the other ranks.
 
         Raises:
             StepMismatchError: always; it names the ranks.
@@ -155,7 +155,7 @@ class Rendezvous:
         return step_mismatch([self._first_rank + rank for rank in ranks], counted)
 
     def _look(self, lags: Callable[[int], bool], *, is_late: bool) -> None:
-        """Raise if a rank that is waited for will not come."""
+        """Raise if a rank that is waited for is lost."""
         for blamed in self._rows[:, Word.BLAMED].tolist():
             if blamed & SKIPPED:
                 raise self._mismatch([(blamed ^ SKIPPED) - 1])
@@ -163,13 +163,13 @@ class Rendezvous:
                 verdict = self._verdict(blamed - 1, is_late=False)
                 self._give_up(blamed - 1, verdict or "was given up by another rank")
         for rank in set(range(self.size)) - {self.rank}:
-            # The verdict comes first: a rank may do its part and end between the two looks.
+            # The verdict comes first: a rank may arrive and end between the two checks.
             verdict = self._verdict(rank, is_late=is_late)
             if verdict and lags(rank):
                 self._give_up(rank, verdict)
 
     def _verdict(self, rank: int, *, is_late: bool) -> str:
-        """Say what became of a rank; nothing for one that may still come."""
+        """Return what happened to a rank, in words; empty if it may still arrive."""
         pid, left = int(self._rows[rank, Word.PID]), int(self._rows[rank, Word.LEFT])
         if left >= FINISHED:
             return f"finished after {left - FINISHED} steps"
@@ -196,7 +196,7 @@ class Rendezvous:
 
 
 def _status(pid: int) -> str:
-    """Say what a process does, in the kernel's word: running, sleeping, stopped."""
+    """Return the kernel's state of a process: running, sleeping, stopped."""
     try:
         return str(psutil.Process(pid).status())
     except psutil.Error:

@@ -1,11 +1,11 @@
-"""The mean of gradients as a sum that somebody else makes: a process group, a ring, a box.
+"""SummedMean: the mean of gradients from sums by a process group, a ring, or a memory box.
 
-After backward each rank tells the others one row of numbers and learns theirs; then the
-gradients, flat per dtype, are summed and divided by the sum of weights. Gradients of 16 bits
-are summed in float32. Without gradients the same rows also serve to meet in a step.
+After backward the ranks exchange one row of numbers each. Then the gradients, one flat tensor
+per dtype, are summed and divided by the sum of weights. Gradients of 16 bits are summed in
+float32. An exchange of rows without gradients synchronizes the ranks within a step.
 
-    row       f64: WEIGHT, STEPS, IN_STEP, JOINED, DUE, DIGEST, then a flag per parameter: has
-              it a gradient
+    row       f64: WEIGHT, STEPS, IN_STEP, JOINED, DUE, DIGEST, then a flag per parameter: 1 if
+              it has a gradient
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ __all__ = ["FLAGS", "Sum", "SummedMean", "check_same_layout", "flat_gradients"]
 
 WEIGHT: Final = 0
 STEPS: Final = 1
-IN_STEP: Final = 2  # 1: before a collective inside a step; 0: before a round
-JOINED: Final = 3  # 1 + its steps by then: this rank has no batches left; else 0
-DUE: Final = 4  # 1: this rank asks to compare DIGEST, which a row after the sums tells
+IN_STEP: Final = 2  # 1: before a collective operation within a step; 0: before a round
+JOINED: Final = 3  # 1 + number of steps if this rank has no batches left; else 0
+DUE: Final = 4  # 1: this rank requests a comparison of DIGEST, in a row after the sums
 DIGEST: Final = 5
 FLAGS: Final = 6  # columns before the flags
 
 
 class Sum(Protocol):
-    """One rank's end of sums over all ranks.
+    """Sums over all ranks, on one rank.
 
     Attributes:
-        rank: of this worker among them.
+        rank: rank of this worker in the group.
         size: number of ranks.
     """
 
@@ -48,12 +48,12 @@ class Sum(Protocol):
     def table(
         self, row: torch.Tensor, flats: Sequence[torch.Tensor], state: torch.Tensor
     ) -> torch.Tensor:
-        """Tell this rank's row and return all ranks', by rank.
+        """Send this rank's row and return the rows of all ranks, by rank.
 
         Args:
-            row: ``f64[n]`` on the CPU; of weight 0, ``flats`` count nothing.
-            flats: gradients, which may set out already; none: no sum follows.
-            state: ``u8[m]`` buffers, which may set out, too.
+            row: ``f64[n]`` on the CPU; with weight 0, ``flats`` are ignored.
+            flats: gradients, which may be sent already; empty: no sum follows.
+            state: ``u8[m]`` buffers, which may be sent already.
 
         Returns:
             ``f64[size, n]`` on the CPU.
@@ -69,10 +69,10 @@ class Sum(Protocol):
         """Replace ``state`` by that of rank ``source``."""
 
     def nbytes(self, flats: Sequence[torch.Tensor]) -> int:
-        """Return the bytes that a sum of these moves for this rank, both directions."""
+        """Return the bytes that a sum transfers for this rank, both directions."""
 
     def close(self, *, steps: int | None) -> None:
-        """Leave, after so many steps; None: not in order."""
+        """Leave after ``steps`` steps; None: after an error."""
 
 
 def flat_gradients(parameters: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -88,10 +88,10 @@ def flat_gradients(parameters: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def check_same_layout(tensors: Sequence[torch.Tensor], by: Sum) -> None:
-    """Compare dtypes and shapes with the other ranks'.
+    """Compare dtypes and shapes with those of the other ranks.
 
     Raises:
-        ConfigError: on all ranks: those of some differ; the tensors are as they were.
+        ConfigError: on all ranks: those of some ranks differ; the tensors are unchanged.
     """
     digest = zlib.crc32(described(tensors, (), 0).encode())
     row = torch.tensor([digest], dtype=torch.float64)
@@ -104,12 +104,13 @@ def check_same_layout(tensors: Sequence[torch.Tensor], by: Sum) -> None:
 
 
 class SummedMean:
-    """One rank's end of the mean.
+    """The mean of gradients, on one rank.
 
     Args:
         parameters: those that require gradients; the same on every rank.
-        buffers: go from the first rank that had a batch to all; the same on every rank.
-        by: makes the sums; closed with this object.
+        buffers: buffers that all ranks copy from the first rank with a batch; the same on
+            every rank.
+        by: computes the sums; closed with this object.
 
     Raises:
         ConfigError: parameters and buffers are on several devices.
@@ -139,7 +140,7 @@ class SummedMean:
         self._row[FLAGS:] = 1.0
 
     def take(self, index: int) -> None:
-        """Take a gradient; it waits for the others."""
+        """Add a gradient to the round; it is sent when all gradients are there."""
         if not self._views.take(index):
             self._row[FLAGS + index] = 0.0
 
@@ -171,7 +172,7 @@ class SummedMean:
         self._state.load()
 
     def _met(self, *, in_step: bool, flats: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Return the ranks' rows, once for each round and meeting."""
+        """Return the rows of all ranks, exchanged once per round or synchronization."""
         if self._table is None:
             self._row[IN_STEP] = in_step
             self._state.store()
@@ -183,18 +184,18 @@ class SummedMean:
         return self._table
 
     def compare(self, digest: int) -> None:
-        """Tell one more row, which nothing follows."""
+        """Exchange one more row, without a sum, and compare the digests."""
         self._row[DIGEST] = digest
         table = self._by.table(self._row, (), self._state.memory)
         present = (table[:, JOINED] == 0).nonzero().flatten().tolist()
         check_equal({rank: int(table[rank, DIGEST]) for rank in present})
 
     def stepped(self, steps: int) -> None:
-        """Note it; the next row tells the others."""
+        """Record the steps for the next row."""
         self._row[STEPS] = steps
 
     def meet(self) -> None:
-        """Tell that this rank is in a step, and learn whether all are that have not joined."""
+        """Check that all ranks that have not joined are in this step."""
         table = self._met(in_step=True, flats=())
         self._table = None
         present = table[:, JOINED] == 0
@@ -202,11 +203,11 @@ class SummedMean:
             raise _in_another_step(table)
 
     def join(self) -> None:
-        """Note it; the next row tells the others."""
+        """Record in the next row that this rank has no batches left."""
         self._row[JOINED] = 1.0 + self._row[STEPS]
 
     def follow(self, is_awaited: Callable[[], bool]) -> Follow:  # noqa: ARG002 - rows tell it
-        """Learn from the others' rows whether they have stepped, and what they do now."""
+        """Return what the other ranks do next, as their rows show."""
         self._row[WEIGHT] = 0.0
         table = self._met(in_step=False, flats=self._flats)
         present = table[:, JOINED] == 0
@@ -221,7 +222,7 @@ class SummedMean:
         return Follow.END
 
     def is_leader(self) -> bool | None:
-        """Tell what the last rows said."""
+        """Return the result that the last rows gave."""
         return self._is_leader
 
     def close(self, *, steps: int | None) -> None:
@@ -243,6 +244,6 @@ def _views(
 
 
 def _in_another_step(table: torch.Tensor) -> Exception:
-    """Say which ranks are not in the step that others are in."""
+    """Return the error that names the ranks that are not in the step of the others."""
     outside = ((table[:, IN_STEP] == 0) & (table[:, JOINED] == 0)).nonzero()
     return step_mismatch(outside.flatten().tolist())

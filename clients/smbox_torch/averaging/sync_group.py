@@ -67,7 +67,7 @@ class SyncGroup(AveragingOptimizer):
         timeout_s: time after which a live rank that does not respond is considered lost, in
             seconds.
         group: average over this process group or BoxGroup, on one host or several, at the end
-            of backward. Then, of the arguments above, only ``optimizer`` and ``model`` are used.
+            of backward. Then only ``optimizer`` and ``model`` of the arguments above are used.
 
     Raises:
         TypeError, LimitError: the name is invalid; nothing was created.

@@ -114,7 +114,7 @@ def test_all_ranks_learn_that_one_has_loaded_something_else(
             if world.rank == 1:
                 change(net, optimizer)
             before = net.weight.detach().clone()
-            with pytest.raises(ConfigError, match="rank 1 holds other") as error:
+            with pytest.raises(ConfigError, match="rank 1 has other") as error:
                 train(net, optimizer)
             assert torch.equal(net.weight, before)
             assert optimizer.steps == steps
@@ -136,7 +136,7 @@ def test_a_load_before_the_step_that_follows_a_backward_is_noticed_after_it(
             if world.rank == 0:
                 another(net)
             optimizer.step()
-            with pytest.raises(ConfigError, match="rank 0 holds other"):
+            with pytest.raises(ConfigError, match="rank 0 has other"):
                 train(net, optimizer)
             optimizer.close(exchange=False)
 
