@@ -1,4 +1,4 @@
-"""A checksum of a model's values: whether somebody changed them, by whatever means."""
+"""A checksum of a model's values, which detects any change."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """Parameters of a model as views of one flat buffer, so that an exchange is one transfer.
 
-One buffer per dtype: parameters of a dtype lie in it one after another, in the order of the
-optimizer's groups, contiguous in C order whatever their strides were before. Where the center
-has a wider dtype, a ``Master`` holds the parameters in that. On a device other than the CPU a
-pinned host twin stands between the buffer and the memory box: :meth:`FlatBuffer.load` brings
-the device's values to it, :meth:`FlatBuffer.store` back.
+There is one buffer per dtype. It holds the parameters in the order of the optimizer's groups,
+contiguous in C order, regardless of their previous strides. If the center has a wider dtype, a
+``Master`` holds the parameters in that dtype. On a device other than the CPU, exchanges use a
+pinned copy in host memory: :meth:`FlatBuffer.load` copies from the device to it, and
+:meth:`FlatBuffer.store` copies back.
 
 P = number of elements of one dtype.
 """
@@ -50,21 +50,21 @@ def named_floats(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 
 def named_counts(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Return a model's integer buffers by name: batch norms count their batches there."""
+    """Return a model's integer buffers by name, such as the batch counts of batch norms."""
     return {n: b for n, b in model.named_buffers() if b.dtype in INTEGERS and b.numel()}
 
 
 def float_buffers(model: torch.nn.Module) -> list[torch.Tensor]:
-    """Return a model's floating-point buffers that have means: statistics of batch norms.
+    """Return a model's floating-point buffers that can be averaged: batch-norm statistics.
 
-    Those that hold infinities as the model is wrapped, as masks do, have none: they are each
-    worker's own. They have to be the same ones on all workers.
+    Buffers that contain infinities when the model is wrapped, such as masks, are excluded: they
+    are not exchanged. These must be the same buffers on all workers.
     """
     return unique(b for b in named_floats(model).values() if not b.isinf().any())
 
 
 def other_buffers(model: torch.nn.Module) -> list[torch.Tensor]:
-    """Return a model's other buffers: batch norms count their batches in integers."""
+    """Return a model's other buffers, such as the batch counts of batch norms."""
     averaged = {id(buffer) for buffer in float_buffers(model)}
     return unique(b for b in model.buffers() if id(b) not in averaged)
 
@@ -72,11 +72,11 @@ def other_buffers(model: torch.nn.Module) -> list[torch.Tensor]:
 def checked(
     tensors: Iterable[torch.Tensor], precision: Precision | None = None
 ) -> tuple[torch.Tensor, ...]:
-    """Return the tensors in order, tied ones once, if flat buffers can be made of them.
+    """Return the tensors in order, tied ones once, after checking that they can be flattened.
 
     Raises:
-        ConfigError: none, several devices, a dtype that is no float, or one for which the
-            precision makes no sense.
+        ConfigError: there are no tensors, they are on several devices, or a dtype is not a
+            float or does not fit the precision.
     """
     members = tuple(unique(tensors))
     if not members:
@@ -91,8 +91,8 @@ def checked(
     strange = sorted({str(t.dtype) for t in members if t.dtype not in FLOATS.values()})
     if strange:
         raise ConfigError(
-            f"parameters are of {', '.join(FLOATS)}: leave others out of the optimizer "
-            "(complex ones as torch.view_as_real)",
+            f"parameters must have a dtype of {', '.join(FLOATS)}: leave others out of the"
+            " optimizer (pass complex ones as torch.view_as_real)",
             dtypes=strange,
         )
     if precision is not None:
@@ -104,21 +104,21 @@ def checked(
 def check_views(
     tensors: Sequence[torch.Tensor], views: Sequence[torch.Tensor], home: str
 ) -> None:
-    """Raise ConfigError if a tensor is no longer the view of ``home`` that it was made."""
+    """Raise ConfigError if a tensor is not a view of ``home``, as the constructor made it."""
     for tensor, view in zip(tensors, views, strict=True):
         if tensor.data_ptr() != view.data_ptr() or tensor.dtype != view.dtype:
             raise ConfigError(
-                f"a parameter left {home}: move, convert and load the model before the "
-                "optimizer is wrapped",
+                f"a parameter is not in {home} any more: move, convert and load the model"
+                " before the optimizer is wrapped",
                 shape=tuple(tensor.shape),
             )
 
 
 def own_storage(view: torch.Tensor) -> torch.Tensor:
-    """Return the same memory as a tensor with a storage of its own, exactly as large.
+    """Return the same memory as a tensor with a separate storage of exactly its size.
 
-    safetensors takes tensors of one storage for tied ones and leaves all but one out of a file,
-    and torch.save writes the entire storage of a tensor that views a part.
+    safetensors treats tensors of one storage as tied and saves only one of them, and torch.save
+    writes the entire storage of a tensor that views a part.
     """
     return from_dlpack(view)
 
@@ -127,8 +127,8 @@ class FlatBuffer:
     """Tensors of one dtype as views of ``flat``, a tensor of shape ``[P]``.
 
     Args:
-        tensors: they become views.
-        precision: of the center that they are exchanged with; None: their own.
+        tensors: tensors that become views.
+        precision: precision of their center; None: the tensors' dtype.
 
     Attributes:
         dtype: smbox's name of the tensors' dtype.
@@ -137,7 +137,7 @@ class FlatBuffer:
         flat: ``[P]`` on the tensors' device.
         master: the values of ``flat`` in the center's dtype.
         host: ``[P]`` array of the center's dtype: the memory of ``wide`` itself on the CPU,
-            else its pinned twin.
+            else its pinned copy in host memory.
     """
 
     def __init__(
@@ -173,7 +173,7 @@ class FlatBuffer:
 
     @property
     def gradient(self) -> torch.Tensor | None:
-        """Gradients as ``[P]``, or None where they were not attached."""
+        """Gradients as ``[P]``, or None if they are not attached."""
         return self._gradient
 
     def split(self, flat: torch.Tensor) -> list[torch.Tensor]:
@@ -188,9 +188,9 @@ class FlatBuffer:
     def attach_gradients(self) -> None:
         """Make every member's ``grad`` a view of one buffer; existing gradients are kept.
 
-        A sparse gradient becomes dense, and later sparse ones are added to that.
-        A frozen member without a gradient stays without: with a zero one an optimizer would
-        decay it. Its part of the buffer is zero.
+        A sparse gradient becomes dense; later sparse gradients are added to it. A frozen member
+        without a gradient gets none, because an optimizer would decay a member with a zero
+        gradient. Its part of the buffer is zero.
         """
         if self._gradient is None:
             self._gradient = torch.zeros_like(self.flat)
@@ -206,27 +206,27 @@ class FlatBuffer:
             tensor.grad = view
 
     def zero_gradients(self) -> None:
-        """Set all gradients to zero in place; they stay views of the buffer, frozen ones go."""
+        """Set all gradients to zero in place, and those of frozen members to None."""
         if self._gradient is not None:
             self._gradient.zero_()
             for tensor, view in zip(self.tensors, self.split(self._gradient), strict=True):
                 tensor.grad = view if tensor.requires_grad else None
 
     def load(self) -> NDArray[Any]:
-        """Bring the tensors' values to ``host`` and return it."""
+        """Copy the tensors' values to ``host`` and return it."""
         self.master.widen()
         if self._twin is not self.wide:
             self._twin.copy_(self.wide)
         return self.host
 
     def store(self) -> None:
-        """Bring ``host`` to the tensors."""
+        """Copy ``host`` to the tensors."""
         if self._twin is not self.wide:
             self.wide.copy_(self._twin)
         self.master.narrow()
 
     def check(self) -> None:
-        """Raise ConfigError if a member was given other memory since (``model.to(...)``)."""
+        """Raise ConfigError if a member has other memory now (``model.to(...)``)."""
         check_views(self.tensors, self._views, "the flat buffer")
 
 
@@ -234,17 +234,17 @@ class FlatParameters:
     """All tensors of a model (or of an optimizer), one :class:`FlatBuffer` per dtype.
 
     Args:
-        tensors: parameters or buffers; tied ones are counted once; they become views.
+        tensors: parameters or buffers, which become views; tied ones are used once.
         gradients: also keep gradients flat; ``zero_grad`` must then keep them in place.
-        precision: of the center that they are exchanged with; None: their own.
+        precision: precision of their center; None: the tensors' dtypes.
 
     Attributes:
-        tensors: all of them, in the order they were given.
-        buffers: one per dtype.
+        tensors: all tensors, in the order of the argument.
+        buffers: one buffer per dtype.
 
     Raises:
-        ConfigError: no tensors, tensors on several devices, of a dtype that is no float, or for
-            which the precision makes no sense; nothing was changed.
+        ConfigError: there are no tensors, they are on several devices, or a dtype is not a
+            float or does not fit the precision; nothing was changed.
     """
 
     def __init__(
@@ -273,7 +273,7 @@ class FlatParameters:
             buffer.attach_gradients()
 
     def zero_gradients(self) -> None:
-        """Set all gradients to zero where they are."""
+        """Set all gradients to zero in place."""
         for buffer in self.buffers:
             buffer.zero_gradients()
 
@@ -282,18 +282,18 @@ class FlatParameters:
         return {b.dtype: b.master.values().detach().cpu().clone() for b in self.buffers}
 
     def set(self, values: dict[str, torch.Tensor]) -> None:
-        """Overwrite all values by what :meth:`values` returned."""
+        """Overwrite all values with what :meth:`values` returned."""
         for buffer in self.buffers:
             buffer.wide.detach().copy_(values[buffer.dtype])
             buffer.master.narrow()
 
     def check(self) -> None:
-        """Raise ConfigError if a tensor is no longer a view of its buffer."""
+        """Raise ConfigError if a tensor is not a view of its buffer any more."""
         for buffer in self.buffers:
             buffer.check()
 
 
 def _pinned(flat: torch.Tensor) -> torch.Tensor:
-    """Return a host twin of a device's buffer, page-locked so that copies run at full speed."""
+    """Return a host buffer for copies of a device's buffer, page-locked for full speed."""
     pinned = flat.device.type == "cuda"
     return torch.empty(flat.shape, dtype=flat.dtype, device="cpu", pin_memory=pinned)

@@ -1,4 +1,4 @@
-"""Which tensor of another model is which of the optimizer's."""
+"""Matching of the tensors of an optimizer with those of another model."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from smbox.errors import ConfigError
 __all__ = ["counterparts", "in_order", "names_of"]
 
 WRAPPERS: Final = frozenset({"module", "_orig_mod"})
-"""What DistributedDataParallel and torch.compile put into names, at any depth."""
+"""Parts that DistributedDataParallel and torch.compile add to names, at any depth."""
 
 
 def names_of(optimizer: torch.optim.Optimizer, model: torch.nn.Module | None) -> dict[int, str]:
-    """Return the names of parameters and buffers, by id, as far as they are known."""
+    """Return the known names of parameters and buffers, by id."""
     names = {
         id(parameter): name
         for group in optimizer.param_groups
@@ -37,19 +37,19 @@ def counterparts(
     *,
     groups: int = 1,
 ) -> dict[int, torch.Tensor]:
-    """Return another model's tensor for each (id) of the own ones.
+    """Return the corresponding tensor of another model for the id of each own tensor.
 
     Args:
         own: parameters or buffers, each once.
-        names: of them, by id, where they are known; those that wrappers of models (DDP,
-            torch.compile) gave count as those without.
+        names: their known names, by id; parts that wrappers of models (DDP, torch.compile)
+            added are ignored.
         theirs: parameters or buffers of a model, by name and in its order; it may be the own
             model.
-        groups: of the optimizer, in whose order the own ones are.
+        groups: number of groups of the optimizer, in whose order the own tensors are.
 
     Raises:
-        ConfigError: they differ, or of several groups without names the order in the model
-            is unknown.
+        ConfigError: the tensors differ, or there are several groups without names, so that the
+            order in the model is unknown.
     """
     if {id(tensor) for tensor in own} <= {id(tensor) for tensor in theirs.values()}:
         return {id(tensor): tensor for tensor in own}
@@ -60,21 +60,21 @@ def counterparts(
             return in_order(own, [known[key] for key in keys])
     if groups > 1:
         raise ConfigError(
-            "the optimizer has several groups, so the order of its parameters tells not "
-            "which of this model's they are: build it from named_parameters(), wrap it with "
-            "model= where that is taken, or fill the worker's own model",
+            "the optimizer has several groups, so its parameters cannot be matched with this"
+            " model's by order: build it from named_parameters(), wrap it with model= if the"
+            " class accepts it, or pass the worker's own model",
             groups=groups,
         )
     return in_order(own, list(theirs.values()))
 
 
 def bare(name: str) -> str:
-    """Return a name without the parts that wrappers of models put into it."""
+    """Return a name without the parts that wrappers of models added."""
     return ".".join(part for part in name.split(".") if part not in WRAPPERS)
 
 
 def unwrapped(named: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return tensors by their bare names, without those of which several have one."""
+    """Return tensors by their bare names, without those whose bare name is not unique."""
     found = Counter(map(bare, named))
     return {bare(name): each for name, each in named.items() if found[bare(name)] == 1}
 
@@ -82,8 +82,8 @@ def unwrapped(named: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 def in_order(
     own: Sequence[torch.Tensor], targets: Sequence[torch.Tensor]
 ) -> dict[int, torch.Tensor]:
-    """Return the target of each (id) of the own tensors; ConfigError if shapes differ."""
+    """Return the target for the id of each own tensor; raise ConfigError if shapes differ."""
     mine, theirs = ([tuple(tensor.shape) for tensor in each] for each in (own, targets))
     if mine != theirs:
-        raise ConfigError("the model's tensors are not the optimizer's", shapes=theirs)
+        raise ConfigError("the model's tensors do not match the optimizer's", shapes=theirs)
     return {id(tensor): target for tensor, target in zip(own, targets, strict=True)}

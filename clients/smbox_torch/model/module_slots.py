@@ -1,4 +1,4 @@
-"""Where a model keeps its tensors, and whether they are still there."""
+"""ModuleSlots: detects tensors or modules of a model that were replaced."""
 
 from __future__ import annotations
 
@@ -13,32 +13,34 @@ __all__ = ["ModuleSlots"]
 
 
 class ModuleSlots:
-    """The places of some tensors in a model; a look at them costs less than a walk over it.
+    """The dict entries of a model's modules that hold some tensors.
+
+    A check of these entries is faster than a walk over all modules.
 
     Args:
-        model: holds the tensors; None: there is nothing to look at.
-        tensors: its parameters and buffers that must stay the tensors that they are now.
+        model: the model that holds the tensors; None: nothing is checked.
+        tensors: parameters and buffers of the model that must not be replaced.
     """
 
     def __init__(self, model: torch.nn.Module | None, tensors: Iterable[torch.Tensor]) -> None:
         self._slots = [] if model is None else _slots(model, {id(each) for each in tensors})
 
     def check(self) -> None:
-        """Raise ConfigError if a tensor, or a module that holds one, is another one now."""
+        """Raise ConfigError if a tensor, or a module that holds one, was replaced."""
         for home, name, kept in self._slots:
             if home.get(name) is not kept:
                 raise ConfigError(
-                    "a parameter, buffer or module of the model is another one than it was"
-                    " when the optimizer was wrapped: change tensors in place"
+                    "a parameter, buffer or module of the model was replaced after the"
+                    " optimizer was wrapped: change tensors in place"
                     " (tensor.copy_(...)), or replace them first, then wrap",
                     name=name,
                 )
 
 
 def _slots(model: torch.nn.Module, kept: set[int]) -> list[tuple[dict[str, Any], str, Any]]:
-    """Return where a model keeps the tensors of these ids: dict, name, what is there.
+    """Return dict, key and value of each entry that holds one of these tensors (by id).
 
-    A module that holds some of them is in a dict of its parent's.
+    The entries of modules that hold some of them, in dicts of their parents, are included.
     """
     kept = kept | {
         id(module)

@@ -1,9 +1,9 @@
-"""In which dtypes a center is kept and exchanged, and what becomes of what rounding leaves out.
+"""The dtypes of a center and of its exchanges, and error feedback for rounded operands.
 
-Three dtypes: the model's, the center's (float32 or wider, so that small moves add up), and the
-wire's, in which a worker sends. An operand that is rounded for the wire leaves a rest, which is
-added to the next one (error feedback: Seide et al., 1-bit SGD, Interspeech 2014): over many
-exchanges the sum of the operands is that of the values, but for the last rest.
+There are three dtypes: the model's, the center's (float32 or wider, so that small moves add
+up), and the wire's, in which a worker sends. The residual of rounding an operand for the wire
+is added to the next operand (error feedback: Seide et al., 1-bit SGD, Interspeech 2014). So
+over many exchanges the sum of the operands is that of the values, except for the last residual.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ HALVES: Final = (torch.float16, torch.bfloat16)
 
 @dataclass(frozen=True)
 class Precision:
-    """Which dtypes the center and the wire have.
+    """The dtypes of the center and the wire.
 
     Args:
-        center_dtype: of the center, unless the model's is wider.
-        wire: in which a worker sends and fetches; None: the model's.
-        is_exact: send and fetch in the center's dtype, whatever the wire.
+        center_dtype: dtype of the center, unless the model's is wider.
+        wire: dtype in which a worker sends and fetches; None: the model's.
+        is_exact: send and fetch in the center's dtype, regardless of the wire.
 
     Raises:
-        ConfigError: no dtype of floats.
+        ConfigError: a dtype is not a floating-point dtype of FLOATS.
     """
 
     center_dtype: str = "float32"
@@ -50,7 +50,7 @@ class Precision:
     def __post_init__(self) -> None:
         wire = self.center_dtype if self.wire is None else self.wire
         for name in (self.center_dtype, wire):
-            if name not in [*FLOATS]:  # a list: what cannot be hashed is no name
+            if name not in [*FLOATS]:  # a list, because the name may be unhashable
                 raise ConfigError(f"center_dtype and wire are of {', '.join(FLOATS)}", got=name)
 
     def center_of(self, dtype: torch.dtype) -> torch.dtype:
@@ -79,10 +79,10 @@ class Precision:
 
 
 class Sender:
-    """Makes operands of the wire's dtype for one region, and fetches in that dtype.
+    """Convert operands to the wire's dtype for one region, and fetch in that dtype.
 
     Args:
-        size: elements, P.
+        size: number of elements, P.
         center: dtype of the region.
         wire: dtype of the operands.
     """
@@ -92,28 +92,28 @@ class Sender:
         self.nbytes = size * wire.itemsize
         if not self.is_exact:
             self._sum = torch.zeros(size, dtype=center)
-            self._rest = torch.zeros(size, dtype=center)
+            self._residual = torch.zeros(size, dtype=center)
             self._sent = torch.empty(size, dtype=wire)
 
     def operand(self, values: Array) -> Array:
-        """Return values in the wire's dtype, plus what earlier operands left out.
+        """Return values plus the residual of earlier operands, rounded to the wire's dtype.
 
         Args:
             values: ``[P]`` of the center's dtype.
 
         Returns:
-            ``values`` itself where nothing is rounded, else memory that the next call changes.
+            ``values`` itself if nothing is rounded; else memory that the next call overwrites.
 
         Raises:
-            ConfigError: a value is too large for the wire's dtype; the rests are as before.
+            ConfigError: a value is too large for the wire's dtype; the residual is unchanged.
         """
         if self.is_exact:
             return values
-        torch.add(self._rest, torch.from_numpy(values), out=self._sum)
+        torch.add(self._residual, torch.from_numpy(values), out=self._sum)
         self._sent.copy_(self._sum)
         if self._sent.dtype == torch.float16 and self._is_too_large():
             raise ConfigError("a value is too large for float16: use wire='bfloat16'")
-        torch.sub(self._sum, self._sent, out=self._rest)
+        torch.sub(self._sum, self._sent, out=self._residual)
         return as_array(self._sent)
 
     def _is_too_large(self) -> bool:

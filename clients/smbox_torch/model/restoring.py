@@ -1,4 +1,4 @@
-"""A worker's own values, set to those of a checkpoint."""
+"""Restoring a worker's own values from a checkpoint."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def restore(
 def pairs_of(
     own: Sequence[torch.Tensor], saved: Sequence[torch.Tensor]
 ) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Return a model's tensors, each with its saved values.
+    """Return pairs of a model's tensors and their saved values.
 
     Raises:
-        ConfigError: the saved ones have other shapes.
+        ConfigError: the saved tensors have other shapes.
     """
     shapes = [[tuple(tensor.shape) for tensor in each] for each in (own, saved)]
     if shapes[0] != shapes[1]:

@@ -1,4 +1,4 @@
-"""Which optimizers step along sparse gradients, as ``nn.Embedding(sparse=True)`` makes them."""
+"""The check that an optimizer supports sparse gradients (``nn.Embedding(sparse=True)``)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from smbox.errors import ConfigError
 __all__ = ["check_sparse"]
 
 SPARSE: Final = (torch.optim.SGD, torch.optim.Adagrad, torch.optim.SparseAdam)
-"""Optimizers of torch that take a sparse gradient, without weight decay."""
+"""Optimizers of torch that support sparse gradients, without weight decay."""
 
 DENSE_ONLY: Final = tuple(
     kind
@@ -19,11 +19,11 @@ DENSE_ONLY: Final = tuple(
     if isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer)
     if kind is not torch.optim.Optimizer and kind not in SPARSE
 )
-"""Optimizers that raise for a sparse gradient, perhaps after a step of other parameters."""
+"""Optimizers that raise for a sparse gradient, possibly after a step of other parameters."""
 
 
 def check_sparse(optimizer: torch.optim.Optimizer) -> None:
-    """Raise ConfigError if the optimizer cannot step along a sparse gradient that is there."""
+    """Raise ConfigError if a gradient is sparse and the optimizer does not support that."""
     for group in optimizer.param_groups:
         is_dense_only = isinstance(optimizer, DENSE_ONLY) or bool(group.get("weight_decay"))
         if is_dense_only and any(

@@ -13,7 +13,7 @@ __all__ = ["WorkerValues"]
 
 
 class WorkerValues:
-    """What :meth:`WrappedOptimizer.eval` keeps and :meth:`WrappedOptimizer.train` gives back.
+    """The values that :meth:`WrappedOptimizer.eval` saves and ``train`` restores.
 
     Args:
         flats: the worker's parameters, then its buffers if they are exchanged.
@@ -25,11 +25,11 @@ class WorkerValues:
 
     @property
     def are_saved(self) -> bool:
-        """Whether the model holds other values now."""
+        """Whether the own values are saved, and the model holds the center's."""
         return self._kept is not None
 
     def replace(self, take: Callable[[], None]) -> None:
-        """Keep the own values and let ``take`` overwrite them; what it raises undoes that."""
+        """Save the own values and call ``take``, which overwrites them; undo if it raises."""
         if self.are_saved:
             return
         self._kept = self.values()
@@ -40,13 +40,13 @@ class WorkerValues:
             raise
 
     def restore(self) -> None:
-        """Put the own values into the model again, if they are kept."""
+        """Put the own values back into the model, if they are saved."""
         kept, self._kept = self._kept, None
         for flat, values in zip(self._flats, kept or (), strict=False):
             flat.set(values)
 
     def values(self) -> list[dict[str, torch.Tensor]]:
-        """Return a copy of the own values, wherever they are: dtype -> ``[P]`` on the CPU."""
+        """Return a copy of the own values: dtype -> ``[P]`` on the CPU."""
         if self._kept is None:
             return [flat.values() for flat in self._flats]
         return [{dtype: x.clone() for dtype, x in each.items()} for each in self._kept]
@@ -55,6 +55,6 @@ class WorkerValues:
         """Raise ConfigError while the model holds the center; nothing was changed."""
         if self.are_saved:
             raise ConfigError(
-                "the model holds the center, to be evaluated: call the optimizer's train()"
+                "the model holds the center for an evaluation: call the optimizer's train()"
                 " before the next forward pass of training"
             )

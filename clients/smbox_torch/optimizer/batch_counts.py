@@ -1,8 +1,8 @@
-"""A model's integer buffers, as ``num_batches_tracked``: the most that anybody counted.
+"""BatchCounts: shares a model's integer buffers (``num_batches_tracked``) as their maximum.
 
-They lie in the region ``NAME.counts``, int64, which changes by an atomic maximum: who joins
-late counts on from there, and a batch norm that weighs by its count (``momentum=None``) does
-not take its first batch for the average of all.
+The region ``NAME.counts``, int64, is updated by an atomic maximum. A worker that joins late
+continues from the shared count, so that a batch norm that weights by its count
+(``momentum=None``) does not treat its first batch as the first of the run.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ __all__ = ["BatchCounts"]
 
 
 class BatchCounts:
-    """One worker's counts and their counterparts in the memory.
+    """The counts of one worker and their region.
 
     Args:
-        box: the memory.
-        name: of the run.
-        model: gives the counts; None: there are none.
+        box: the memory box.
+        name: name of the run.
+        model: the model that has the counts; None: there are none.
     """
 
     def __init__(self, box: BoxLike, name: str, model: torch.nn.Module | None) -> None:
@@ -40,7 +40,7 @@ class BatchCounts:
         return 2 * self._counts.nbytes
 
     def hand_over(self) -> None:
-        """Set the worker's counts and those that are exchanged to the larger of both."""
+        """Set the model's counts and the buffer for exchanges to the larger of both."""
         first = 0
         for tensor in self._tensors:
             counts = self._counts[first : first + tensor.numel()]
@@ -51,13 +51,13 @@ class BatchCounts:
             first += tensor.numel()
 
     def exchange(self) -> None:
-        """Raise what is shared to what was handed over, and the other way round."""
+        """Set the shared counts and the buffer for exchanges to the larger of both."""
         if self._shared is not None:
             found = self._shared.fetch_and_op(self._counts, op="max")
             np.maximum(self._counts, found, out=self._counts)
 
     def share(self) -> None:
-        """Do both, so that the worker's counts and the shared ones are the same."""
+        """Set the model's counts and the shared counts to the larger of both."""
         if self._tensors:
             with torch.no_grad():
                 self.hand_over()

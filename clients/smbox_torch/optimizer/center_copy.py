@@ -1,4 +1,4 @@
-"""A model filled with what an optimizer's workers share: parameters, statistics, counts."""
+"""CenterCopy: copies parameters, statistics and counts of a center into a model."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["CenterCopy"]
 
 
 class CenterCopy:
-    """Which tensors of a model get which values; making one changes nothing.
+    """A copy in preparation: matches tensors first, and changes the model only in ``fill``.
 
     Args:
-        model: to be filled.
-        names: of the optimizer's parameters and of its own model's buffers, by id.
+        model: the target.
+        names: names of the optimizer's parameters and of its own model's buffers, by id.
     """
 
     def __init__(self, model: torch.nn.Module, names: Mapping[int, str]) -> None:
@@ -28,22 +28,26 @@ class CenterCopy:
         self._counts: list[tuple[torch.Tensor, torch.Tensor]] = []
 
     def parameters(self, center: Center, *, groups: int) -> None:
-        """Take a center of parameters, in the order of so many groups of the optimizer.
+        """Add the center of the parameters to the copy.
+
+        Args:
+            center: the center.
+            groups: number of groups of the optimizer, in whose order the parameters are.
 
         Raises:
-            ConfigError: the model has others; see :func:`counterparts`.
+            ConfigError: the model has other parameters; see :func:`counterparts`.
         """
         theirs = dict(self._model.named_parameters())
         own = center.flat.tensors
         self._filled.append((center, counterparts(own, self._names, theirs, groups=groups)))
 
     def statistics(self, center: Center) -> None:
-        """Take a center of floating-point buffers; ConfigError if the model has others."""
+        """Add the center of the statistics; raise ConfigError if the model has others."""
         theirs = named_floats(self._model)
         self._filled.append((center, counterparts(center.flat.tensors, self._names, theirs)))
 
     def counts(self, own: torch.nn.Module) -> None:
-        """Take the integer buffers of a model; ConfigError if the filled one has others."""
+        """Add the integer buffers of a model; raise ConfigError if the target has others."""
         counts = unique(named_counts(own).values())
         if counts:
             targets = counterparts(counts, self._names, named_counts(self._model))
@@ -51,7 +55,7 @@ class CenterCopy:
 
     @torch.no_grad()
     def fill(self) -> None:
-        """Copy everything."""
+        """Copy all values into the model."""
         for center, targets in self._filled:
             for (buffer, _), values in zip(center, center.values().values(), strict=True):
                 for tensor, source in zip(buffer.tensors, buffer.split(values), strict=True):

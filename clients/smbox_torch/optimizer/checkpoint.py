@@ -1,4 +1,4 @@
-"""What every wrapper saves: the keys of its state, and whose state one is."""
+"""The format of a wrapper's state, and checks of the algorithm of a state."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ class State(TypedDict):
     """The state of a wrapper; all algorithms have the same keys.
 
     Attributes:
-        algorithm: name of the class; no other takes the state back.
-        rank: of the worker.
-        steps: that it has done.
-        inner: state of the optimizer inside.
+        algorithm: name of the class; only this class can load the state.
+        rank: rank of the worker.
+        steps: number of steps of the worker.
+        inner: state of the inner optimizer.
         parameters: the worker's values, in the form that its class restores.
-        buffers: the model's floating-point buffers, likewise.
-        counts: its whole-number buffers.
-        centers: values of what the workers share.
+        buffers: the model's floating-point buffers, in the same form.
+        counts: the model's integer buffers.
+        centers: values of the shared state.
         extra: the algorithm's own state as tensors and numbers.
-        origin: of the wrapper, so that it knows a state of its own.
+        origin: identity of the wrapper, by which it recognizes its own state.
     """
 
     algorithm: str
@@ -53,7 +53,7 @@ def checkpoint(
     extra: Mapping[str, Any] | None = None,
     origin: str | None = None,
 ) -> dict[str, Any]:
-    """Return the state of a wrapper, see State; what an algorithm does not have is empty."""
+    """Return the state of a wrapper, see State; fields without a value are empty."""
     state = State(
         algorithm=algorithm,
         rank=rank,
@@ -70,19 +70,19 @@ def checkpoint(
 
 
 def is_plain(state_dict: Mapping[str, Any]) -> bool:
-    """Tell whether a state is that of a ``torch.optim`` optimizer."""
+    """Return whether a state is that of a plain ``torch.optim`` optimizer."""
     return {"state", "param_groups"} <= state_dict.keys()
 
 
 def demand_algorithm(state_dict: Mapping[str, Any], algorithm: str) -> None:
-    """Raise ConfigError unless a state is of this algorithm, and whole."""
+    """Raise ConfigError unless a state belongs to this algorithm and is complete."""
     found = state_dict.get("algorithm")
     if found != algorithm:
         raise ConfigError(
-            "this state belongs to another algorithm: load it there, or only what its optimizer"
-            " inside had, load_state_dict(state['inner'])",
+            "this state belongs to another algorithm: load it there, or load only the state of"
+            " its inner optimizer, load_state_dict(state['inner'])",
             algorithm=found,
         )
     missing = sorted(State.__required_keys__ - state_dict.keys())
     if missing:
-        raise ConfigError("this state lacks keys: save it whole", missing=missing)
+        raise ConfigError("this state is incomplete: save all keys", missing=missing)

@@ -1,4 +1,4 @@
-"""What every optimizer with a center may be told, whatever its algorithm; defined once."""
+"""BoxOptions: the keyword arguments that all optimizers with a center accept."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["BoxOptions"]
 class BoxOptions(TypedDict, total=False):
     """Keyword arguments of :class:`smbox_torch.BoxOptimizer`, which documents them.
 
-    Every algorithm takes them beside its own arguments and hands them on as they are.
+    Every algorithm accepts them besides its own arguments and passes them on unchanged.
     """
 
     model: torch.nn.Module | None

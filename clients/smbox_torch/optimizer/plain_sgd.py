@@ -1,4 +1,4 @@
-"""Which optimizers an algorithm takes that steps by the rule of plain SGD, and only by that."""
+"""The check for algorithms that accept only ``torch.optim.SGD`` without momentum."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ __all__ = ["check_plain_sgd"]
 def check_plain_sgd(
     optimizer: torch.optim.Optimizer, algorithm: str, instead: str, refused: Sequence[str]
 ) -> None:
-    """Check that an optimizer is ``torch.optim.SGD`` without settings that do not go along.
+    """Check that an optimizer is ``torch.optim.SGD`` without the rejected settings.
 
     Args:
-        optimizer: as the user gave it.
-        algorithm: that takes it, for the error.
-        instead: the algorithm that takes any optimizer, for the error.
-        refused: settings of SGD's groups.
+        optimizer: the optimizer that the user passed.
+        algorithm: name of the algorithm, for the error.
+        instead: name of an algorithm that accepts any optimizer, for the error.
+        refused: rejected settings of SGD's groups.
 
     Raises:
-        TypeError: it is no optimizer.
-        ConfigError: it is another one, or has one of these settings.
+        TypeError: it is not an optimizer.
+        ConfigError: it is another optimizer, or has one of these settings.
     """
     check_optimizer(optimizer)
     if type(optimizer) is not torch.optim.SGD:

@@ -1,10 +1,10 @@
-"""What a wrapper counts, written to a log while it trains: TensorBoard's or any like it.
+"""Scalars: writes the statistics of a wrapper to TensorBoard or a similar log.
 
     writer = torch.utils.tensorboard.SummaryWriter()
-    Scalars(opt, writer)                    # that is all; opt.step() writes from now on
+    Scalars(opt, writer)                    # from now on opt.step() writes
 
-Every ``period`` steps of the optimizer one point per scalar, over the steps since the point
-before: ``PREFIX/staleness`` (mean), ``PREFIX/exchange_ms`` and ``PREFIX/waited_ms`` (per
+Every ``period`` steps it writes one point per scalar, for the steps since the previous
+point: ``PREFIX/staleness`` (mean), ``PREFIX/exchange_ms`` and ``PREFIX/waited_ms`` (per
 step), ``PREFIX/nbytes`` (per step) and ``PREFIX/hidden_share``.
 """
 
@@ -19,30 +19,30 @@ __all__ = ["Counting", "Scalars", "Writer"]
 
 
 class Writer(Protocol):
-    """What is asked of a log; torch's SummaryWriter is one."""
+    """A log for scalars; torch's SummaryWriter is one."""
 
     def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> Any:
         """Add a point to a curve."""
 
 
 class Counting(Protocol):
-    """An optimizer that counts; every wrapper of smbox_torch is one."""
+    """An optimizer with statistics; every wrapper of smbox_torch is one."""
 
     def stats(self) -> Stats:
         """Return the counts so far."""
 
     def register_step_post_hook(self, hook: Any) -> Any:
-        """Have something called after every step."""
+        """Register a function that is called after every step."""
 
 
 class Scalars:
-    """Writes an optimizer's counts to a log until it is closed.
+    """Write an optimizer's statistics to a log until this object is closed.
 
     Args:
         optimizer: a wrapper of smbox_torch.
-        writer: the log; closing it stays the caller's.
+        writer: the log; the caller closes it.
         period: steps between two points.
-        prefix: of the scalars' names.
+        prefix: prefix of the scalars' names.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Scalars:
             self.write()
 
     def write(self) -> None:
-        """Write the points of the steps since the last ones now; nothing without steps."""
+        """Write the points for the steps since the last points; no effect without steps."""
         before, now = self._before, self._optimizer.stats()
         if now.steps == before.steps:
             return
@@ -70,13 +70,13 @@ class Scalars:
         self._before = now
 
     def close(self) -> None:
-        """Write what is left, and leave the optimizer alone from now on."""
+        """Write the last points, and detach from the optimizer."""
         self._hook.remove()
         self.write()
 
 
 def since(before: Stats, now: Stats) -> dict[str, float]:
-    """Return the scalars of the steps between two snapshots, of which there is at least one."""
+    """Return the scalars for the steps between two snapshots; there is at least one step."""
     steps = now.steps - before.steps
     staleness = {k: n - before.staleness.get(k, 0) for k, n in now.staleness.items()}
     part = Stats(

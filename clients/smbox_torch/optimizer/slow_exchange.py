@@ -1,4 +1,4 @@
-"""A warning where most of a run's time goes into waiting for exchanges."""
+"""A warning for workers that spend most of their time waiting for exchanges."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import Final
 __all__ = ["SlowExchangeWarning", "Watch"]
 
 LOOK_S: Final = 5.0
-"""After so many seconds of waiting it is worth a look."""
+"""Seconds of waiting between two checks."""
 
 SHARE: Final = 0.5
 MB: Final = 1e6
 
 
 class SlowExchangeWarning(UserWarning):
-    """Most of the time of a run goes into waiting for exchanges with the memory."""
+    """A worker spends most of its time waiting for exchanges with the memory."""
 
 
 class Watch:
-    """Looks at the time that a worker waits, and warns once.
+    """Check the time that a worker waits, and warn once.
 
     Args:
         now_s: a monotonic clock.
@@ -35,12 +35,14 @@ class Watch:
         self._limit_s = LOOK_S
 
     def look(self, waited_s: float, nbytes: int, exchanges: int) -> None:
-        """Warn if most of the time since the last look was waited; a look needs some waiting.
+        """Warn if the worker waited most of the time since the last check.
+
+        A check is made after each LOOK_S seconds of waiting.
 
         Args:
-            waited_s: since the beginning.
-            nbytes: that all exchanges moved.
-            exchanges: how many there were.
+            waited_s: time waited since the start, in seconds.
+            nbytes: bytes transferred by all exchanges.
+            exchanges: number of exchanges.
         """
         if waited_s < self._limit_s:
             return

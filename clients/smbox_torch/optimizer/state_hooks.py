@@ -13,16 +13,16 @@ __all__ = ["HookedOptimizer"]
 
 
 class HookedOptimizer(torch.optim.Optimizer):
-    """An optimizer whose subclasses define both methods anew, with the hooks around them.
+    """An optimizer that adds torch's hooks to ``state_dict`` and ``load_state_dict``.
 
-    Each call by a user calls the hooks once: a method that is called by one that overrides it
-    calls none. What a hook returns, if anything, counts instead of the state that it was given.
+    A call by a user runs the hooks once; a call of the base method by an overriding method runs
+    none. If a hook returns a state, it replaces the state that was passed to the hook.
     """
 
     _is_inside = False
 
     def __init_subclass__(cls) -> None:
-        """Put the hooks around the methods that a subclass defines: none can forget it."""
+        """Wrap the methods that a subclass defines, so that no subclass can omit the hooks."""
         super().__init_subclass__()
         own = vars(cls)
         if "state_dict" in own:

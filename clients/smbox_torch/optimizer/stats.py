@@ -1,7 +1,4 @@
-"""What an optimizer wrapper counted: exchanges, staleness, time waited and hidden, bytes.
-
-The wrapper measures, this adds up.
-"""
+"""Statistics of an optimizer wrapper: exchanges, staleness, time waited and hidden, bytes."""
 
 from __future__ import annotations
 
@@ -16,15 +13,16 @@ __all__ = ["Recorder", "Stats"]
 
 @dataclass(frozen=True)
 class Stats:
-    """A snapshot of one worker's counts since it began.
+    """A snapshot of one worker's statistics since its start.
 
     Attributes:
-        steps: local optimizer steps.
-        exchanges: transfers with the center.
-        staleness: exchanges of others between two of mine -> how often that happened.
-        exchange_ms: time the exchanges took, in milliseconds.
-        waited_ms: how much of it the training thread stood still.
-        nbytes: bytes moved between worker and memory, both directions.
+        steps: number of local optimizer steps.
+        exchanges: number of exchanges with the center.
+        staleness: histogram of the number of exchanges by other workers between two of this
+            worker.
+        exchange_ms: duration of the exchanges, in milliseconds.
+        waited_ms: part of it that the training thread waited, in milliseconds.
+        nbytes: bytes transferred between worker and memory, both directions.
     """
 
     steps: int
@@ -36,22 +34,22 @@ class Stats:
 
     @property
     def hidden_ms(self) -> float:
-        """Time of exchanges that passed behind computation, in milliseconds."""
+        """Time of exchanges that overlapped with computation, in milliseconds."""
         return max(0.0, self.exchange_ms - self.waited_ms)
 
     @property
     def hidden_share(self) -> float:
-        """``1 - waited / exchange``: 0 hides nothing, 1 everything."""
+        """``1 - waited / exchange``: 0 without overlap, 1 with full overlap."""
         return self.hidden_ms / self.exchange_ms if self.exchange_ms > 0 else 0.0
 
     @property
     def staleness_mean(self) -> float:
-        """Mean number of others' exchanges between two of mine."""
+        """Mean number of exchanges by other workers between two of this worker."""
         seen = sum(self.staleness.values())
         return sum(k * n for k, n in self.staleness.items()) / seen if seen else 0.0
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all figures under their names, ready for a log."""
+        """Return all statistics by name, for a log."""
         return {
             "steps": self.steps,
             "exchanges": self.exchanges,
@@ -67,7 +65,7 @@ class Stats:
 
 @dataclass
 class Recorder:
-    """Adds up what a wrapper reports; its methods are called by one thread at a time."""
+    """Accumulates the statistics of a wrapper; used by one thread at a time."""
 
     steps: int = 0
     exchanges: int = 0
@@ -78,26 +76,26 @@ class Recorder:
     watch: Watch = field(default_factory=Watch)
 
     def step(self) -> None:
-        """Count a local step, and look at the time that was waited."""
+        """Count a local step, and check the time waited."""
         self.steps += 1
         self.watch.look(self.waited_s, self.nbytes, self.exchanges)
 
     def exchange(self, *, took_s: float, nbytes: int) -> None:
-        """Count one exchange that took so long and moved so much."""
+        """Count one exchange, its duration in seconds and its bytes."""
         self.exchanges += 1
         self.exchange_s += took_s
         self.nbytes += nbytes
 
     def waited(self, waited_s: float) -> None:
-        """Count time the training thread stood still for an exchange, in seconds."""
+        """Count time that the training thread waited for an exchange, in seconds."""
         self.waited_s += waited_s
 
     def behind(self, others: int) -> None:
-        """Count how many exchanges of others came between two of mine."""
+        """Count the exchanges by other workers between two of this worker."""
         self.staleness[max(0, others)] += 1
 
     def snapshot(self) -> Stats:
-        """Return the counts as they are now."""
+        """Return the current statistics."""
         return Stats(
             steps=self.steps,
             exchanges=self.exchanges,

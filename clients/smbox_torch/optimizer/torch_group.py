@@ -1,4 +1,4 @@
-"""A warning where ``torch.distributed`` communicates beside a class of smbox_torch."""
+"""A warning if ``torch.distributed`` communicates in addition to smbox_torch."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ __all__ = ["CommunicationWarning", "warn_if_both_communicate"]
 
 
 class CommunicationWarning(UserWarning):
-    """Workers are kept together twice: by torch.distributed and by smbox_torch."""
+    """Both torch.distributed and smbox_torch synchronize the workers."""
 
 
 def warn_if_both_communicate() -> None:
-    """Warn, once a process, where torch.distributed is set up for several ranks."""
+    """Warn once per process if torch.distributed is initialized with several ranks."""
     if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
         warnings.warn(
             f"torch.distributed is initialized with {dist.get_world_size()} ranks, and an"

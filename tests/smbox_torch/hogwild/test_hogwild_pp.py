@@ -129,7 +129,7 @@ def test_workers_in_a_recorded_order_equal_the_replay(open_box):
     for worker in order:
         team[worker].run()
         leads = worker == belongs.index(belongs[worker])
-        replay.step(belongs[worker], worker, clock[worker], loads=leads)
+        replay.step(belongs[worker], worker, clock[worker], leads=leads)
         clock[worker] += 1
     assert sum(each.optimizer.stats().exchanges for each in team) > 2 * clusters
     assert team[1].optimizer.stats().exchanges == 0
