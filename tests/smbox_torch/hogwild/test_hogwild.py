@@ -112,7 +112,7 @@ def test_a_model_that_leaves_the_shared_memory_is_noticed(open_box):
     nets = [model(), model()]
     workers = [Hogwild(adam(net), open_box(), "run") for net in nets]
     nets[1].double().float()
-    with pytest.raises(ConfigError, match="left the shared memory"):
+    with pytest.raises(ConfigError, match="not in the shared memory"):
         train(nets[1], workers[1], range(1))
     train(nets[0], workers[0], range(1))
     for worker in workers:
