@@ -15,9 +15,8 @@ the moved x. The paper's root broadcasts its weights. Here the root writes d to 
 group shares, and each worker subtracts d, so that x is bit-identical on all workers. A
 ``torch.distributed`` group broadcasts d; a group of several hosts reads d from a memory node.
 
-With ``overlap`` the root runs the fused exchange on an update thread while gradients are
-computed, and all ranks subtract d when the step begins, as in EASGD. With SEASGD only the add
-is overlapped.
+With ``overlap`` the root runs the fused exchange on a thread while gradients are computed,
+and all ranks subtract d when the step begins, as in EASGD. With SEASGD only the add overlaps.
 """
 
 from __future__ import annotations
@@ -61,22 +60,18 @@ class HybridSGD(SyncGroup):
             chosen from measured links (``topology``); or a Topology. The last two need a box on
             every rank.
         exchange: "elastic", EASGD's fused operation, or "seasgd", the paper's read and add.
-        overlap: run the exchange ("seasgd": the add) on an update thread while gradients are
-            computed; see EASGD.
+        overlap: run the exchange ("seasgd": the add) on an update thread; see EASGD.
         increment: name of this group's own increment region, see SEASGD; only with "seasgd".
-        model: also keep the buffers of this model equal on all ranks of a group, and exchange
-            the floating-point buffers.
+        model: keep its buffers equal in a group, and exchange the floating-point ones.
         center_dtype, wire: see BoxOptimizer; the same on all ranks.
         world: rank and size of this process; None: as set by the launcher.
         bucket_nbytes: largest number of bytes of gradients that are averaged at once.
-        timeout_s: time after which a live rank that does not respond is considered lost, in
-            seconds.
+        timeout_s: longest wait for a live rank that does not respond, in seconds.
         group: a process group that steps synchronously, instead of the ranks of this host.
 
     Raises:
-        TypeError, LimitError, ConfigError: invalid arguments, rank and size of this process are
-            unknown, the number of groups is unknown and moving_rate is not given, or the ranks'
-            models differ.
+        TypeError, LimitError, ConfigError: invalid arguments, an unknown rank, an unknown number
+            of groups without moving_rate, or different models of the ranks.
         LayoutMismatchError: the center of this name belongs to another model.
         WorkerLostError: a rank of this host never arrived; "auto": a rank died meanwhile.
         ConnectError: "auto": a link cannot be measured; no region of the model was created.
@@ -192,9 +187,7 @@ class HybridSGD(SyncGroup):
         return super().stats()
 
     def center_into(self, model: torch.nn.Module) -> None:
-        """Copy the center's parameters into a model, to evaluate or save it.
-
-        Any rank may call it, independently of the others.
+        """Copy the center's parameters into a model; any rank may call it.
 
         Raises:
             ConfigError: the parameters differ, or the root's box has no address.
@@ -209,10 +202,9 @@ class HybridSGD(SyncGroup):
         self._role.take_center()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state with which :meth:`load_state_dict` resumes.
+        """Return the state for :meth:`load_state_dict`.
 
-        Any rank may call it, independently of the others. Only the root's state contains the
-        center and the pending move of an exchange.
+        Any rank may call it. Only the root's state has the center and a pending move.
         """
         moves = self._exchange.state()  # first: the center already contains the move
         self._role.steps = self.steps
@@ -250,8 +242,7 @@ class HybridSGD(SyncGroup):
         root waits for the other groups; then the group moves to the center and leaves.
 
         Args:
-            timeout_s: longest wait for the other groups, in seconds; see
-                docs/algorithms/hybrid.md.
+            timeout_s: longest wait for the other groups; see docs/algorithms/hybrid.md.
 
         Raises:
             RequestTimeoutError: on the root: a group did not arrive; call again, or close.
@@ -270,8 +261,6 @@ class HybridSGD(SyncGroup):
 
     def close(self, *, exchange: bool = True) -> None:
         """Leave the group and the run; all ranks of the group call it. Idempotent.
-
-        The center remains in the memory.
 
         Args:
             exchange: first exchange the steps that were not exchanged yet.

@@ -48,8 +48,7 @@ class BoxOptimizer(JoinedOptimizer):
     and the model cannot be moved to another device or dtype.
 
     Args:
-        optimizer: the inner optimizer; it does the local steps, and its parameters are
-            exchanged.
+        optimizer: does the local steps; its parameters are exchanged.
         box: the memory box; the caller closes it.
         name: name of the run; the prefix of all regions, counters and barriers.
         model: also exchange the floating-point buffers (batch norm) of this model, in separate
@@ -237,11 +236,7 @@ class BoxOptimizer(JoinedOptimizer):
     # ------------------------------------------------------------------ resuming and ending
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state with which :meth:`load_state_dict` resumes exactly.
-
-        It holds the inner optimizer's state, the worker's values, a copy of the center, and the
-        algorithm's own state.
-        """
+        """Return the states of worker, inner optimizer, center and algorithm, for resuming."""
         extra = self._extra_state()  # first: it waits for an exchange in progress
         parameters, *buffers = self.own.values()
         return checkpoint(
@@ -260,10 +255,9 @@ class BoxOptimizer(JoinedOptimizer):
     def load_state_dict(self, state_dict: dict[str, Any], *, force: bool = False) -> None:
         """Resume from a state that :meth:`state_dict` returned.
 
-        The center is restored only if no worker has exchanged with it yet (the memory is new).
-        One of the loading workers restores it. A state of this same wrapper does not change
-        the center (accelerate loads such a state). Updates that the saved worker had not shared
-        are shared by the worker that has its rank.
+        One of the loading workers restores the center, and only if no worker has exchanged with
+        it yet. A state of this same wrapper does not change the center (accelerate loads one).
+        Updates that the saved worker had not shared are shared by the worker with its rank.
 
         Args:
             state_dict: as returned by :meth:`state_dict` of the same algorithm. The state of a
