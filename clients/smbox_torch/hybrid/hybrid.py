@@ -70,7 +70,7 @@ class HybridSGD(SyncGroup):
         group: a process group that steps synchronously, instead of the ranks of this host.
 
     Raises:
-        TypeError, LimitError, ConfigError: invalid arguments, an unknown rank, an unknown number
+        TypeError, LimitError, ConfigError: invalid arguments, an unknown rank, unknown number
             of groups without moving_rate, or different models of the ranks.
         LayoutMismatchError: the center of this name belongs to another model.
         WorkerLostError: a rank of this host never arrived; "auto": a rank died meanwhile.
