@@ -1,11 +1,10 @@
-"""How the stages of a pipeline agree, before anything moves, on what goes from one to the next.
+"""Agreement of a pipeline's stages on the tensors that they exchange.
 
-The first stage computes a few rows of zeros and offers the shape and dtype that come out to the
-next stage, which does the same, down to the last one.
-The answers come back the other way. So all stages are built, or none: a stage that cannot take
-what it is offered refuses, and every stage raises the same error. Regions of boundary b,
-between stages b and b + 1, where G is the generation of the place of stage b, which no other
-run has:
+The first stage computes a few rows of zeros and offers the shape and dtype of the result to the
+next stage, which does the same, and so on to the last stage. The answers come back in the other
+direction. So all stages are built, or none: a stage that cannot process what it is offered
+refuses, and every stage raises the same error. Boundary b lies between stages b and b + 1. G is
+the generation of the lease of stage b, which differs in every run. The regions of boundary b:
 
     NAME.b.G.offer      JSON of Offer, by stage b
     NAME.b.G.answer     JSON of Answer, by stage b + 1
@@ -33,30 +32,30 @@ from smbox.errors import (
     SmboxError,
 )
 from smbox_torch.adapter import dtype_name
-from smbox_torch.pipeline.end import End, How
-from smbox_torch.pipeline.ring import Spec
+from smbox_torch.pipeline.ring import TensorSpec
+from smbox_torch.pipeline.stage_exit import ExitKind, StageExit
 from smbox_torch.pipeline.stages import Stages
 
 __all__ = [
     "Answer",
     "Boundary",
     "Offer",
-    "Plan",
     "Refusal",
+    "Settings",
     "device_of",
     "free_stale",
     "output_of",
 ]
 
 
-class Plan(msgspec.Struct, frozen=True):
-    """What all stages were told alike.
+class Settings(msgspec.Struct, frozen=True):
+    """Settings that must be the same at all stages.
 
     Attributes:
-        stages: how many.
-        micro_batches: of a batch.
-        schedule: a name of SCHEDULES.
-        slots: of a ring.
+        stages: number of stages.
+        micro_batches: number of micro-batches in a batch.
+        schedule: a name in SCHEDULES.
+        slots: number of slots in a ring.
     """
 
     stages: int
@@ -66,71 +65,72 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """Why there is no pipeline, for every stage to raise.
+    """Why the pipeline cannot be built; every stage raises it as an error.
 
     Attributes:
-        kind: the stages do not fit, one did not come, or one has ended.
-        text: of the error.
-        stage: that it comes from.
-        how: that stage ended.
+        kind: "unfit": the stages do not match; "late": a stage did not start in time; "ended":
+            a stage has exited.
+        text: message of the error.
+        stage: number of the stage that caused it.
+        how: how that stage exited.
     """
 
     kind: Literal["unfit", "late", "ended"]
     text: str
     stage: int
-    how: How
+    how: ExitKind
 
     @classmethod
     def of(cls, error: BaseException, stage: int) -> Refusal:
-        """Return what the other stages are told of an error at a stage."""
+        """Return the refusal that reports an error at a stage to the other stages."""
         if isinstance(error, ConfigError):
             return cls("unfit", error.message, stage, "failed")
         if isinstance(error, RequestTimeoutError):
             return cls("late", f"stage {stage}: {error}", stage, "failed")
-        end = End.behind(error, stage)
-        text = f"{type(error).__name__}: {error}" if end.how == "failed" else ""
-        return cls("ended", text, end.stage, end.how)
+        exit_ = StageExit.from_error(error, stage)
+        text = f"{type(error).__name__}: {error}" if exit_.how == "failed" else ""
+        return cls("ended", text, exit_.stage, exit_.how)
 
     def error(self, stages: Stages) -> SmboxError:
-        """Return the error that a stage raises which is told so."""
+        """Return the error that a stage raises when it receives this refusal."""
         if self.kind == "unfit":
             return ConfigError(self.text)
         if self.kind == "late":
             return RequestTimeoutError(self.text, op="pipeline")
-        return stages.error(End(self.stage, self.how), self.text)
+        return stages.exit_error(StageExit(self.stage, self.how), self.text)
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """What a stage gives the next one.
+    """The output that a stage offers to the next one.
 
     Attributes:
-        plan: of the stage that offers.
-        shape: of a micro-batch of its output.
-        dtype: of it.
+        settings: settings of the offering stage.
+        shape: shape of the largest micro-batch of its output.
+        dtype: dtype of its output.
     """
 
-    plan: Plan
+    settings: Settings
     shape: tuple[int, ...]
     dtype: str
 
     @property
-    def spec(self) -> Spec:
-        """What is offered."""
-        return Spec(self.shape, self.dtype)
+    def spec(self) -> TensorSpec:
+        """Shape and dtype that are offered."""
+        return TensorSpec(self.shape, self.dtype)
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What the next stage says to an offer: all stages behind agree.
+    """The next stage's answer to an offer: it and all stages after it agree.
 
     Attributes:
-        generation: of its place.
+        generation: generation of the answering stage's lease.
     """
 
     generation: int
 
 
-class _Letter(msgspec.Struct, frozen=True):
-    """What lies in a region of the agreement: one of these."""
+class _Message(msgspec.Struct, frozen=True):
+    """Contents of a region of the agreement: exactly one field is set."""
 
     offer: Offer | None = None
     answer: Answer | None = None
@@ -138,13 +138,13 @@ class _Letter(msgspec.Struct, frozen=True):
 
 
 class Boundary:
-    """The boundary behind a stage: what stages ``first`` and ``first + 1`` exchange.
+    """The boundary between stages ``first`` and ``first + 1``.
 
     Args:
-        box: the memory.
-        name: of the pipeline.
-        first: number of the stage before it.
-        generation: of the place of that stage.
+        box: connection to the memory.
+        name: name of the pipeline.
+        first: number of the upstream stage.
+        generation: generation of the upstream stage's lease.
     """
 
     def __init__(self, box: Box, name: str, first: int, generation: int) -> None:
@@ -155,35 +155,35 @@ class Boundary:
         self.backward = f"{self._prefix}.backward"
 
     def offer(self, offer: Offer) -> None:
-        """Offer something to the stage behind."""
-        self._tell("offer", _Letter(offer=offer))
+        """Send an offer to the downstream stage."""
+        self._send("offer", _Message(offer=offer))
 
     def answer(self, answer: Answer) -> None:
-        """Answer the stage before."""
-        self._tell("answer", _Letter(answer=answer))
+        """Send an answer to the upstream stage."""
+        self._send("answer", _Message(answer=answer))
 
-    def refuse_behind(self, refusal: Refusal) -> None:
-        """Tell the stage behind that there is no pipeline, whatever was offered."""
+    def refuse_downstream(self, refusal: Refusal) -> None:
+        """Send a refusal to the downstream stage; it replaces an offer."""
         self._free("offer")
-        self._tell("offer", _Letter(refusal=refusal))
-        if self._found("answer") is not None:  # it will read nothing any more
-            self.forget()
+        self._send("offer", _Message(refusal=refusal))
+        if self._find("answer") is not None:  # the downstream stage reads nothing after that
+            self.free()
 
-    def refuse_before(self, refusal: Refusal) -> None:
-        """Tell the stage before that there is no pipeline."""
-        self._tell("answer", _Letter(refusal=refusal))
-        letter = self._found("offer")
-        if letter is not None and letter.refusal is not None:  # nor will that one
-            self.forget()
+    def refuse_upstream(self, refusal: Refusal) -> None:
+        """Send a refusal to the upstream stage."""
+        self._send("answer", _Message(refusal=refusal))
+        message = self._find("offer")
+        if message is not None and message.refusal is not None:  # it will not read the answer
+            self.free()
 
-    def answered(self, stages: Stages) -> Refusal | None:
-        """Wait for the answer; return why the stages behind refuse, or None: they agree."""
-        letter = _read(stages.attached(f"{self._prefix}.answer", self._first + 1))
-        if letter.answer is not None:
-            stages.know(self._first + 1, letter.answer.generation)
-        return letter.refusal
+    def await_answer(self, stages: Stages) -> Refusal | None:
+        """Wait for the answer; return None if all downstream stages agree."""
+        message = _read(stages.wait_for_region(f"{self._prefix}.answer", self._first + 1))
+        if message.answer is not None:
+            stages.expect(self._first + 1, message.answer.generation)
+        return message.refusal
 
-    def forget(self) -> None:
+    def free(self) -> None:
         """Free offer and answer."""
         for word in ("offer", "answer"):
             self._free(word)
@@ -192,74 +192,79 @@ class Boundary:
         with contextlib.suppress(RegionNotFoundError, RegionFreedError):
             self._box.free(f"{self._prefix}.{word}")
 
-    def _found(self, word: str) -> _Letter | None:
+    def _find(self, word: str) -> _Message | None:
         with contextlib.suppress(RegionNotFoundError, RegionFreedError):
             return _read(self._box.attach(f"{self._prefix}.{word}", timeout_s=None))
         return None
 
-    def _tell(self, word: str, letter: _Letter) -> None:
-        text = np.frombuffer(msgspec.json.encode(letter), np.uint8)
+    def _send(self, word: str, message: _Message) -> None:
+        text = np.frombuffer(msgspec.json.encode(message), np.uint8)
         self._box.create(f"{self._prefix}.{word}", init=text)
 
     @staticmethod
     def await_offer(
         box: Box, name: str, first: int, stages: Stages
     ) -> tuple[Boundary, Offer | Refusal]:
-        """Wait for what a stage offers; return the boundary too, which it has named."""
-        generation, region = stages.offered(first, lambda told: f"{name}.{first}.{told}.offer")
-        letter = _read(region)
-        stages.know(first, generation)
-        found = letter.offer or letter.refusal
+        """Wait for the offer of stage ``first``; return its boundary and the offer."""
+        generation, region = stages.wait_for_offer(
+            first, lambda generation: f"{name}.{first}.{generation}.offer"
+        )
+        message = _read(region)
+        stages.expect(first, generation)
+        found = message.offer or message.refusal
         assert found is not None
         return Boundary(box, name, first, generation), found
 
 
-def _read(region: Region) -> _Letter:
-    return msgspec.json.decode(region.get().tobytes(), type=_Letter)
+def _read(region: Region) -> _Message:
+    return msgspec.json.decode(region.get().tobytes(), type=_Message)
 
 
 def free_stale(box: Box, name: str, first: int) -> None:
-    """Free what earlier runs that were killed have left of a boundary; its stage calls this."""
+    """Free the regions of a boundary that killed runs have left; stage ``first`` calls this."""
     words = "offer|answer|(forward|backward)(.sent|.read)?"
-    ours = re.compile(rf"{re.escape(name)}\.{first}\.\d+\.({words})")
+    pattern = re.compile(rf"{re.escape(name)}\.{first}\.\d+\.({words})")
     for info in box.regions():
-        if ours.fullmatch(info.name):
+        if pattern.fullmatch(info.name):
             with contextlib.suppress(RegionNotFoundError, RegionFreedError):
                 box.free(info)
 
 
 @torch.no_grad()
-def output_of(module: torch.nn.Module, given: Spec, *, is_last: bool) -> Spec:
-    """Return what a stage makes of a micro-batch, by computing a few rows of zeros.
+def output_of(module: torch.nn.Module, taken: TensorSpec, *, is_last: bool) -> TensorSpec:
+    """Compute two rows of zeros to find the shape and dtype of a module's output.
 
-    Buffers and torch's random numbers are as before. Two rows, because batch norm refuses one.
-    torch's fake tensors would need no data, but accept operands of different dtypes.
+    Buffers and torch's random numbers stay as they were. Batch norm does not accept a single
+    row. torch's fake tensors need no data, but accept operands of different dtypes.
 
     Raises:
-        ConfigError: the module cannot take it, or makes no tensor that a stage can take.
+        ConfigError: the module cannot process such a micro-batch, or its output is not a
+            tensor that a stage can process.
     """
-    rows = min(given.shape[0], 2)
+    rows = min(taken.shape[0], 2)
     buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
     device = device_of(module)
-    x = torch.zeros((rows, *given.shape[1:]), dtype=given.torch_dtype, device=device)
+    x = torch.zeros((rows, *taken.shape[1:]), dtype=taken.torch_dtype, device=device)
     try:
         with torch.random.fork_rng([] if device.type == "cpu" else [device]):
             y = functional_call(module, buffers, (x,))
     except Exception as error:
-        raise ConfigError(f"it cannot take {given}: {type(error).__name__}: {error}") from error
+        raise ConfigError(
+            f"the module cannot process {taken}: {type(error).__name__}: {error}"
+        ) from error
     if not isinstance(y, torch.Tensor) or not y.dim() or len(y) != rows:
         raise ConfigError(
-            "it makes no tensor whose axis 0 is that of its input, the rows of a micro-batch:"
-            f" of {list(x.shape)} it makes"
+            "the output must be a tensor with the rows of the input as axis 0: from"
+            f" {list(x.shape)} the module computes"
             f" {list(y.shape) if isinstance(y, torch.Tensor) else type(y).__name__}"
         )
     if y.layout is not torch.strided:
-        raise ConfigError(f"its output is {y.layout}: a dense tensor is needed")
+        raise ConfigError(f"the output must be a dense tensor, not {y.layout}")
     if not is_last and not y.is_floating_point():
-        raise ConfigError(f"no gradient can come back through its output of {y.dtype}")
-    return Spec((given.shape[0], *y.shape[1:]), dtype_name(y.dtype))
+        raise ConfigError(f"no gradient can come back through an output of {y.dtype}")
+    return TensorSpec((taken.shape[0], *y.shape[1:]), dtype_name(y.dtype))
 
 
 def device_of(module: torch.nn.Module) -> torch.device:
-    """Return where a module's parameters are; one without any computes on the CPU."""
+    """Return the device of a module's parameters; the CPU for a module without parameters."""
     return next((p.device for p in module.parameters()), torch.device("cpu"))

@@ -1,4 +1,4 @@
-"""One batch at one stage of a pipeline: forwards and backwards of its micro-batches."""
+"""Forwards and backwards of one batch at one stage of a pipeline."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ import torch
 from smbox.errors import ConfigError, LayoutMismatchError
 from smbox_torch.adapter import dtype_name
 from smbox_torch.pipeline.agreement import device_of
-from smbox_torch.pipeline.building import Parts
+from smbox_torch.pipeline.building import BuiltStage
 from smbox_torch.pipeline.ring import Header
 from smbox_torch.pipeline.schedule import Task
 
 __all__ = ["Batch", "Loss", "sizes_of"]
 
 Loss = Callable[[torch.Tensor, torch.Tensor], Any]
-"""Of outputs and targets of a micro-batch: a mean over the rows, a tensor of one element."""
+"""Function of outputs and targets of a micro-batch; returns the mean over rows, one element."""
 
 
 def sizes_of(rows: int, micro_batches: int) -> list[int]:
-    """Return the rows of each micro-batch: as equal as can be, the larger first, none empty.
+    """Return the number of rows of each micro-batch, as ``torch.tensor_split`` cuts a batch.
 
-    ``torch.tensor_split`` cuts a batch alike.
+    Sizes differ by at most one, the larger first. No micro-batch is empty.
     """
     count = min(rows, micro_batches)
     return [rows // count + (number < rows % count) for number in range(count)]
 
 
-class _Received(torch.autograd.Function):
-    """Activations that came in: no leaf, so that a stage may begin with an operation in place.
+class _ReceivedInput(torch.autograd.Function):
+    """Makes received activations a non-leaf tensor, so a stage may change them in place.
 
-    The gradient goes into a list, and to nobody else.
+    Backward appends the gradient to a list.
     """
 
     @staticmethod
     def forward(
         ctx: Any,
-        anchor: torch.Tensor,  # noqa: ARG004 - it wants a gradient, so that there is a graph
+        anchor: torch.Tensor,  # noqa: ARG004 - requires a gradient, so that torch makes a graph
         data: torch.Tensor,
         gradients: list[torch.Tensor],
     ) -> torch.Tensor:
@@ -55,20 +55,20 @@ class Batch:
     """Computes one batch.
 
     Args:
-        parts: of the stage.
-        number: of the batch, from 0.
-        rows: of the batch.
-        micro_batches: into how many it is cut, at most.
-        inputs: the batch, at the first stage.
+        stage: module and links of the stage.
+        number: number of the batch, from 0.
+        rows: number of rows of the batch.
+        micro_batches: largest number of micro-batches.
+        inputs: the batch, at the first stage; None at other stages.
 
     Attributes:
-        sizes: rows of each micro-batch.
-        held_max: most micro-batches that were kept for their backward at once.
+        sizes: number of rows of each micro-batch.
+        held_max: largest number of micro-batches held for their backward at one time.
     """
 
     def __init__(
         self,
-        parts: Parts,
+        stage: BuiltStage,
         number: int,
         rows: int,
         micro_batches: int,
@@ -76,7 +76,7 @@ class Batch:
     ) -> None:
         self.sizes = sizes_of(rows, micro_batches)
         self.held_max = 0
-        self._parts = parts
+        self._stage = stage
         self._number = number
         self._rows = rows
         self._inputs = None if inputs is None else torch.split(inputs, self.sizes)
@@ -86,27 +86,27 @@ class Batch:
         self._losses = [0.0] * len(self.sizes)
         self._held: dict[int, torch.Tensor] = {}
         self._gradients: dict[int, list[torch.Tensor]] = {}
-        self._device = device_of(parts.module)
+        self._device = device_of(stage.module)
 
     @property
     def loss(self) -> float:
-        """The loss of the batch: the weighted sum of the micro-batches', in their order."""
+        """The loss of the batch: the weighted losses of the micro-batches, added in order."""
         return sum(self._losses)
 
     def outputs(self) -> torch.Tensor | None:
-        """Compute all forwards, without gradients; return the outputs at the last stage."""
+        """Compute all forwards without gradients; return the outputs at the last stage."""
         each = [self._forward(number) for number in range(len(self.sizes))]
-        return torch.cat(each) if self._parts.behind is None else None
+        return torch.cat(each) if self._stage.downstream is None else None
 
     def train(
         self, tasks: Sequence[Task], targets: torch.Tensor | None, loss: Loss | None
     ) -> None:
-        """Compute forwards and backwards; gradients are added to those that are there.
+        """Compute forwards and backwards; add the gradients to ``parameter.grad``.
 
         Args:
-            tasks: in this order.
-            targets: at the last stage, one for each row.
-            loss: at the last stage.
+            tasks: the computations, in order.
+            targets: one for each row, at the last stage; else None.
+            loss: the loss function, at the last stage.
         """
         self._is_training = True
         if targets is not None:
@@ -120,82 +120,83 @@ class Batch:
                 self._backward(task.micro_batch, self._held.pop(task.micro_batch))
 
     def _forward(self, number: int) -> torch.Tensor:
-        """Return what came out: at the last stage in training the loss."""
-        behind = self._parts.behind
-        y = self._output(self._parts.module(self._input(number)), self.sizes[number])
-        if behind is not None:
-            behind.writer.send(self._header(number, wants_gradient=y.requires_grad), y)
+        """Return the output of a micro-batch, or its loss at the last stage in training."""
+        downstream = self._stage.downstream
+        y = self._check_output(self._stage.module(self._input(number)), self.sizes[number])
+        if downstream is not None:
+            downstream.writer.send(self._header(number, needs_gradient=y.requires_grad), y)
         elif self._is_training:
-            y = self._weighted(number, y)
+            y = self._weighted_loss(number, y)
         return y
 
-    def _output(self, y: object, rows: int) -> torch.Tensor:
-        """Return what the module made, if it is what the stages agreed on."""
-        behind = self._parts.behind
+    def _check_output(self, y: object, rows: int) -> torch.Tensor:
+        """Return a module's output; raise LayoutMismatchError if it is not as agreed."""
+        downstream = self._stage.downstream
         found = type(y).__name__
         if isinstance(y, torch.Tensor):
-            if y.dim() and len(y) == rows and (behind is None or behind.writer.spec.fits(y)):
+            is_agreed = downstream is None or downstream.writer.spec.matches(y)
+            if y.dim() and len(y) == rows and is_agreed:
                 return y
             found = f"{dtype_name(y.dtype)}{list(y.shape)}"
         raise LayoutMismatchError(
-            "this stage's output is not what the stages agreed on: build the pipeline"
-            " under the same autocast and in the same mode, and let the shape depend on nothing"
-            " else",
-            agreed="a tensor" if behind is None else str(behind.writer.spec),
+            "this stage's output has another shape or dtype than the stages agreed on: build"
+            " the pipeline under the same autocast and in the same mode, and let the shape of"
+            " the output depend only on that of the input",
+            agreed="a tensor" if downstream is None else str(downstream.writer.spec),
             rows=rows,
             found=found,
         )
 
     def _input(self, number: int) -> torch.Tensor:
-        """Return what a micro-batch begins with here."""
-        before = self._parts.before
-        if before is None:
+        """Return the input of a micro-batch at this stage."""
+        upstream = self._stage.upstream
+        if upstream is None:
             assert self._inputs is not None
             return self._inputs[number]
-        header, x = before.reader.receive(self._device)
-        if not header.wants_gradient:
+        header, x = upstream.reader.receive(self._device)
+        if not header.needs_gradient:
             return x
         gradients = self._gradients[number] = []
         anchor = torch.zeros((), requires_grad=True)
-        found: torch.Tensor = _Received.apply(anchor, x, gradients)  # type: ignore[no-untyped-call]
+        found: torch.Tensor = _ReceivedInput.apply(anchor, x, gradients)  # type: ignore[no-untyped-call]
         return found
 
-    def _weighted(self, number: int, y: torch.Tensor) -> torch.Tensor:
-        """Return the share of a micro-batch in the loss of the batch."""
+    def _weighted_loss(self, number: int, y: torch.Tensor) -> torch.Tensor:
+        """Return a micro-batch's loss, weighted by its share of the batch's rows."""
         assert self._loss is not None
         loss = self._loss(y, self._targets[number])
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
-            raise ConfigError("loss= returns the mean over the rows, a tensor of one element")
+            raise ConfigError("loss= must return the mean over rows, a tensor of one element")
         if not loss.requires_grad:
             raise ConfigError(
-                "loss= depends on nothing that wants a gradient: compute it without"
-                " torch.no_grad(), detach() and item(), and leave a parameter unfrozen;"
-                " forward() computes outputs alone"
+                "the result of loss= requires no gradient: compute it without torch.no_grad(),"
+                " detach() and item(), and leave a parameter unfrozen; to compute outputs only,"
+                " call forward()"
             )
         share: torch.Tensor = loss * (self.sizes[number] / self._rows)
         self._losses[number] = float(share.detach())
         return share
 
     def _backward(self, number: int, y: torch.Tensor) -> None:
-        """Compute gradients, and hand back that of the input where a stage before wants it.
+        """Compute gradients, and send the input's gradient upstream if it is needed there.
 
-        As in one process, what the loss does not depend on gets no gradient, not even zeros.
+        As in one process, a parameter that the loss does not depend on gets no gradient.
         """
-        before, behind = self._parts.before, self._parts.behind
-        if behind is None:
+        upstream, downstream = self._stage.upstream, self._stage.downstream
+        if downstream is None:
             torch.autograd.backward(y)
         else:
-            header, gradient = behind.reader.receive(self._device)
+            header, gradient = downstream.reader.receive(self._device)
             self._losses[number] = header.loss
             if header.rows:
                 torch.autograd.backward(y, gradient)
-        if before is not None:
+        if upstream is not None:
             found = self._gradients.pop(number, [])
-            back = found[0] if found else None
-            before.writer.send(self._header(number, has_tensor=bool(found)), back)
+            gradient_in = found[0] if found else None
+            upstream.writer.send(self._header(number, has_tensor=bool(found)), gradient_in)
 
     def _header(
-        self, number: int, *, wants_gradient: bool = False, has_tensor: bool = True
+        self, number: int, *, needs_gradient: bool = False, has_tensor: bool = True
     ) -> Header:
         return Header(
             batch=self._number,
@@ -203,6 +204,6 @@ class Batch:
             micro_batch=number,
             rows=self.sizes[number] if has_tensor else 0,
             batch_rows=self._rows,
-            wants_gradient=wants_gradient,
+            needs_gradient=needs_gradient,
             loss=self._losses[number],
         )

@@ -1,9 +1,10 @@
-"""Building a stage of a pipeline: its module, and its ends of the boundaries on both sides.
+"""Building a stage of a pipeline: its module, and its rings to both neighbours.
 
-The order, at every stage: take the offer of the stage before, compute the shapes, make the ring
-of gradients, offer, wait for the answer, make the ring of activations, answer. So the rings
-that a stage sends through are there when it has agreed. A stage that cannot be built, for
-whatever reason, tells both neighbours, who tell theirs.
+Every stage does this, in this order: wait for the offer of the upstream stage, compute shape
+and dtype of the output, make the ring of gradients, make an offer to the downstream stage, wait
+for its answer, make the ring of activations, answer the upstream stage. So a stage that has
+answered can send to both neighbours. A stage that cannot be built, for whatever reason,
+notifies both neighbours, which notify theirs.
 """
 
 from __future__ import annotations
@@ -21,31 +22,31 @@ from smbox_torch.pipeline.agreement import (
     Answer,
     Boundary,
     Offer,
-    Plan,
     Refusal,
+    Settings,
     free_stale,
     output_of,
 )
-from smbox_torch.pipeline.end import End
-from smbox_torch.pipeline.given import micro_batch_of
-from smbox_torch.pipeline.ring import Reader, Spec, Writer, free_ring
+from smbox_torch.pipeline.arguments import micro_batch_of
+from smbox_torch.pipeline.ring import Reader, TensorSpec, Writer, free_ring
+from smbox_torch.pipeline.stage_exit import StageExit
 from smbox_torch.pipeline.stages import Stages
 from smbox_torch.workers.joining import team_of
 from smbox_torch.workers.team import JoinedTeam
 
-__all__ = ["Assembly", "Ends", "Parts", "StageLike", "refuse_early"]
+__all__ = ["BuiltStage", "Link", "StageBuilder", "StageLike", "refuse_early"]
 
 StageLike = torch.nn.Module | Callable[[], torch.nn.Module]
-"""A stage, or what makes it in the process that computes it."""
+"""A module, or a function that returns it, called in the process of the stage."""
 
 
-class Ends(NamedTuple):
-    """One boundary as a stage uses it.
+class Link(NamedTuple):
+    """The two rings between a stage and one of its neighbours.
 
     Attributes:
-        reader: of what comes from the other stage.
-        writer: of what goes to it.
-        peer: the other stage.
+        reader: receives from the neighbour.
+        writer: sends to the neighbour.
+        peer: number of the neighbour.
     """
 
     reader: Reader
@@ -53,44 +54,44 @@ class Ends(NamedTuple):
     peer: int
 
 
-class Parts(NamedTuple):
-    """A stage, ready to work.
+class BuiltStage(NamedTuple):
+    """A stage that is ready to compute.
 
     Attributes:
-        module: what it computes.
-        given: what comes in, micro-batch by micro-batch.
-        before: boundary to the stage before; None: this is the first.
-        behind: boundary to the next stage; None: this is the last.
+        module: the module of the stage.
+        input_spec: shape and dtype of the largest micro-batch that comes in.
+        upstream: link to the previous stage; None at the first stage.
+        downstream: link to the next stage; None at the last stage.
     """
 
     module: torch.nn.Module
-    given: Spec
-    before: Ends | None
-    behind: Ends | None
+    input_spec: TensorSpec
+    upstream: Link | None
+    downstream: Link | None
 
     @property
-    def boundaries(self) -> list[Ends]:
-        """Those that this stage has, one or two."""
-        return [both for both in (self.before, self.behind) if both is not None]
+    def links(self) -> list[Link]:
+        """The links of this stage, at most two."""
+        return [link for link in (self.upstream, self.downstream) if link is not None]
 
-    def end(self, box: Box, end: End, stages: Stages) -> None:
-        """Tell both neighbours the end, then free the rings that they need no more."""
-        for both in self.boundaries:
-            both.writer.tell(end)
-        for both in self.boundaries:
-            free_ring(box, both.reader.name)
-            if stages.is_gone(both.peer):  # and may have freed nothing
-                free_ring(box, both.writer.name)
+    def shut_down(self, box: Box, exit_: StageExit, stages: Stages) -> None:
+        """Report an exit to both neighbours, then free the rings that they do not need."""
+        for link in self.links:
+            link.writer.send_exit(exit_)
+        for link in self.links:
+            free_ring(box, link.reader.name)
+            if stages.has_exited(link.peer):  # without freeing its own rings, perhaps
+                free_ring(box, link.writer.name)
 
 
-class Assembly:
-    """Builds one stage together with the others.
+class StageBuilder:
+    """Builds one stage, in agreement with the others.
 
     Args:
-        box: the memory.
-        name: of the pipeline.
-        stages: the others.
-        count: how many stages there are.
+        box: connection to the memory.
+        name: name of the pipeline.
+        stages: waits for the other stages.
+        count: number of stages.
     """
 
     def __init__(self, box: Box, name: str, stages: Stages, count: int) -> None:
@@ -98,138 +99,150 @@ class Assembly:
         self._name = name
         self._stages = stages
         self._stage = stages.stage
-        self._before: Boundary | None = None
-        self._behind: Boundary | None = None
+        self._upstream: Boundary | None = None
+        self._downstream: Boundary | None = None
         if self._stage + 1 < count:
             free_stale(box, name, self._stage)
-            self._behind = Boundary(box, name, self._stage, stages.generation(self._stage))
-        self._made: list[Ends] = []
-        self._is_told_before = self._stage == 0
-        self._is_told_behind = self._behind is None
+            self._downstream = Boundary(box, name, self._stage, stages.generation(self._stage))
+        self._links: list[Link] = []
+        self._upstream_settled = self._stage == 0
+        self._downstream_settled = self._downstream is None
         self._has_offered = False
 
-    def run(self, plan: Plan, stage: StageLike, example: torch.Tensor | None) -> Parts:
+    def build(
+        self, settings: Settings, stage: StageLike, example: torch.Tensor | None
+    ) -> BuiltStage:
         """Build the stage.
 
         Args:
-            plan: what all are told alike.
-            stage: the module, or what makes it.
-            example: a batch as the first stage is given it; others need none.
+            settings: must be the same at all stages.
+            stage: the module, or a function that returns it.
+            example: a batch of the largest size; only the first stage needs it.
 
         Raises:
-            ConfigError: a stage cannot take what it is given, was told something else, or
-                has no module: the same error at all stages, and nothing is left.
-            RequestTimeoutError: a stage did not come; nothing is left.
-            WorkerLostError: a stage that had come died, left or failed; nothing is left.
+            ConfigError: a stage cannot process its input, has other settings or has no module.
+                All stages raise the same error; no region is left.
+            RequestTimeoutError: a stage did not start in time; no region is left.
+            WorkerLostError: a stage died, left or failed after it had started; no region is
+                left.
         """
         with ExitStack() as undo:
             try:
-                parts = self._parts(plan, stage, example, undo)
-                self._stages.know_all()
+                built = self._build(settings, stage, example, undo)
+                self._stages.expect_all()
             except BaseException as error:
                 self.refuse(error, late=isinstance(error, ConfigError))
                 raise
             undo.pop_all()
-        return parts
+        return built
 
     def refuse(self, error: BaseException, *, late: bool) -> None:
-        """Tell both neighbours, as far as they are there, why there is no pipeline.
+        """Tell the neighbours that are alive why the pipeline cannot be built.
 
         Args:
-            error: that ended this stage.
-            late: tell the next stage, too, if it comes later.
+            error: the error that ended this stage.
+            late: leave the message for the downstream stage even if it has not started yet.
         """
         with suppress(SmboxError):
-            end, refusal = End.behind(error, self._stage), Refusal.of(error, self._stage)
-            for both in self._made:
-                both.writer.tell(end)
-            if self._behind is not None and not self._is_told_behind:
-                is_coming = late and not self._has_offered
-                if is_coming or self._stages.is_there(self._stage + 1):
-                    self._behind.refuse_behind(refusal)
+            exit_ = StageExit.from_error(error, self._stage)
+            refusal = Refusal.of(error, self._stage)
+            for link in self._links:
+                link.writer.send_exit(exit_)
+            if self._downstream is not None and not self._downstream_settled:
+                is_expected = late and not self._has_offered
+                if is_expected or self._stages.is_alive(self._stage + 1):
+                    self._downstream.refuse_downstream(refusal)
                 else:
-                    self._behind.forget()
-            if not self._is_told_before:
-                self._refuse_before(refusal)
+                    self._downstream.free()
+            if not self._upstream_settled:
+                self._refuse_upstream(refusal)
 
-    def _refuse_before(self, refusal: Refusal) -> None:
+    def _refuse_upstream(self, refusal: Refusal) -> None:
         first = self._stage - 1
-        is_there = self._stages.is_there(first)
+        is_alive = self._stages.is_alive(first)
         generation = self._stages.generation(first)
-        before = self._before or Boundary(self._box, self._name, first, generation)
-        if is_there:
-            before.refuse_before(refusal)
+        upstream = self._upstream or Boundary(self._box, self._name, first, generation)
+        if is_alive:
+            upstream.refuse_upstream(refusal)
         else:
-            before.forget()
+            upstream.free()
 
-    def _parts(
-        self, plan: Plan, stage: StageLike, example: torch.Tensor | None, undo: ExitStack
-    ) -> Parts:
-        given = self._taken(plan) if self._stage else None
+    def _build(
+        self,
+        settings: Settings,
+        stage: StageLike,
+        example: torch.Tensor | None,
+        undo: ExitStack,
+    ) -> BuiltStage:
+        taken = self._wait_for_offer(settings) if self._stage else None
         try:
-            given = given or micro_batch_of(example, plan.micro_batches)
+            taken = taken or micro_batch_of(example, settings.micro_batches)
             module = _module(stage)
-            gives = output_of(module, given, is_last=self._behind is None)
+            output = output_of(module, taken, is_last=self._downstream is None)
         except ConfigError as error:
             raise ConfigError(f"stage {self._stage}: {error}") from error
-        before = behind = None
-        if self._behind is not None:
-            reader = self._reader(self._behind.backward, gives, self._stage + 1, plan, undo)
-            self._settle(self._behind, Offer(plan, gives.shape, gives.dtype))
-            behind = self._ends(reader, self._behind.forward)
-        if self._before is not None:
-            reader = self._reader(self._before.forward, given, self._stage - 1, plan, undo)
-            before = self._ends(reader, self._before.backward)
-            self._before.answer(Answer(self._stages.generation(self._stage)))
-            self._is_told_before = True
-        return Parts(module, given, before, behind)
+        upstream = downstream = None
+        if self._downstream is not None:
+            name, peer = self._downstream.backward, self._stage + 1
+            reader = self._reader(name, output, peer, settings, undo)
+            self._settle(self._downstream, Offer(settings, output.shape, output.dtype))
+            downstream = self._link(reader, self._downstream.forward)
+        if self._upstream is not None:
+            name, peer = self._upstream.forward, self._stage - 1
+            reader = self._reader(name, taken, peer, settings, undo)
+            upstream = self._link(reader, self._upstream.backward)
+            self._upstream.answer(Answer(self._stages.generation(self._stage)))
+            self._upstream_settled = True
+        return BuiltStage(module, taken, upstream, downstream)
 
-    def _taken(self, plan: Plan) -> Spec:
-        """Wait for what the stage before offers."""
-        self._before, offer = Boundary.await_offer(
+    def _wait_for_offer(self, settings: Settings) -> TensorSpec:
+        """Wait for the offer of the upstream stage; return the shape and dtype offered."""
+        self._upstream, offer = Boundary.await_offer(
             self._box, self._name, self._stage - 1, self._stages
         )
         if isinstance(offer, Refusal):
-            self._before.forget()
-            self._is_told_before = True
+            self._upstream.free()
+            self._upstream_settled = True
             raise offer.error(self._stages)
-        if offer.plan != plan:
+        if offer.settings != settings:
             raise ConfigError(
-                f"stage {self._stage}: it was told {plan}, and stage {self._stage - 1}"
-                f" {offer.plan}"
+                f"stage {self._stage} has other settings than stage {self._stage - 1}:"
+                f" {settings} and {offer.settings}"
             )
         return offer.spec
 
-    def _settle(self, behind: Boundary, offer: Offer) -> None:
-        """Offer what this stage gives, and wait until all behind it agree."""
+    def _settle(self, downstream: Boundary, offer: Offer) -> None:
+        """Offer this stage's output, and wait until all downstream stages agree."""
         self._has_offered = True
-        behind.offer(offer)
+        downstream.offer(offer)
         try:
-            refusal = behind.answered(self._stages)
+            refusal = downstream.await_answer(self._stages)
         finally:
-            behind.forget()
-        self._is_told_behind = True
+            downstream.free()
+        self._downstream_settled = True
         if refusal is not None:
             raise refusal.error(self._stages)
 
-    def _reader(self, name: str, spec: Spec, peer: int, plan: Plan, undo: ExitStack) -> Reader:
+    def _reader(
+        self, name: str, spec: TensorSpec, peer: int, settings: Settings, undo: ExitStack
+    ) -> Reader:
         undo.callback(free_ring, self._box, name)
-        return Reader(self._box, name, spec, plan.slots, self._stages, peer)
+        return Reader(self._box, name, spec, settings.slots, self._stages, peer)
 
-    def _ends(self, reader: Reader, name: str) -> Ends:
-        """Join a reader with a writer of the same tensors."""
-        region = self._stages.attached(name, reader.peer)
-        both = Ends(reader, Writer(self._box, region, self._stages, reader), reader.peer)
-        self._made.append(both)
-        return both
+    def _link(self, reader: Reader, name: str) -> Link:
+        """Join a reader with a writer to the same neighbour; ``name`` is the writer's ring."""
+        region = self._stages.wait_for_region(name, reader.peer)
+        link = Link(reader, Writer(self._box, region, self._stages, reader), reader.peer)
+        self._links.append(link)
+        return link
 
 
 def refuse_early(
     box: Box, name: str, count: int, stage: int | None, error: ConfigError
 ) -> None:
-    """Tell the stages that wait for this one already that its arguments are impossible.
+    """Tell the stages that already wait for this one that its arguments are invalid.
 
-    It takes its place for that, and nothing is made where nobody has come.
+    It joins the run for that. If no stage has started, it creates nothing.
     """
     with suppress(SmboxError):
         if regions_of(name)[0] not in {info.name for info in box.regions()}:
@@ -237,9 +250,9 @@ def refuse_early(
         team = team_of(box, name, count, rank=stage)
         assert isinstance(team, JoinedTeam)
         try:
-            told = ConfigError(f"stage {team.rank}: {error}")
+            refusal = ConfigError(f"stage {team.rank}: {error}")
             stages = Stages(box, team, count, 0.0)
-            Assembly(box, name, stages, count).refuse(told, late=False)
+            StageBuilder(box, name, stages, count).refuse(refusal, late=False)
         finally:
             team.leave()
 
@@ -248,7 +261,7 @@ def _module(stage: StageLike) -> torch.nn.Module:
     """Return the module of a stage.
 
     Raises:
-        ConfigError: it is none, or cannot be made.
+        ConfigError: the function fails, or the result is not a module.
     """
     if isinstance(stage, torch.nn.Module):
         return stage
@@ -257,5 +270,5 @@ def _module(stage: StageLike) -> torch.nn.Module:
     except Exception as error:
         raise ConfigError(f"no module: {type(error).__name__}: {error}") from error
     if not isinstance(module, torch.nn.Module):
-        raise ConfigError(f"a stage is a torch.nn.Module, not {type(module).__name__}")
+        raise ConfigError(f"a stage must be a torch.nn.Module, not {type(module).__name__}")
     return module

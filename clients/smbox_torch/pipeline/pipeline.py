@@ -1,15 +1,15 @@
-"""Pipeline: a model whose stages lie in different processes, on micro-batches of one batch.
+"""Pipeline: synchronous pipeline parallelism, one process for each stage of a model.
 
-Synchronous pipeline parallelism (GPipe, Huang et al. 2019, arXiv:1811.06965): a batch of n rows
-is cut into m micro-batches x_1 .. x_m of n_i rows; stage s computes f_s of each. With the loss
-l, a mean over rows, every stage's parameters w_s get the gradient of the whole batch:
+GPipe (Huang et al. 2019, arXiv:1811.06965): a batch of n rows is cut into m micro-batches
+x_1 .. x_m of n_i rows, and stage s computes f_s of each. The loss l is a mean over rows. The
+parameters w_s of stage s get the gradient g_s of the batch's loss L:
 
     L = sum_i n_i / n * l(f_S(.. f_1(x_i)), y_i);    g_s = dL / dw_s,  summed in the order of i
 
-as one process gets it that takes the micro-batches in turn, bit for bit: each stage sums in
-that order, by GPipe's schedule and by 1F1B (``pipeline_schedule``). The optimizer is the user's
-own, one for each stage. Activations and gradients go through rings of slots in the memory box
-(``ring.py``): a put with a signal, and a credit that comes back.
+The result equals, bit for bit, that of one process that computes the micro-batches one after
+another: both schedules (``schedule.py``) sum gradients in the order of the micro-batches. Each
+stage has its own optimizer, which the user makes. Activations and gradients go through rings of
+slots in the memory box (``ring.py``), by puts with a signal and with flow-control credit.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Final, Self
 
 import torch
@@ -26,18 +25,18 @@ from smbox import Box
 from smbox.errors import ConfigError, SmboxError, StepMismatchError
 from smbox_torch.boxes import check_box
 from smbox_torch.checks import lease, seconds
-from smbox_torch.pipeline.batch import Batch, Loss
-from smbox_torch.pipeline.building import Assembly, StageLike, refuse_early
-from smbox_torch.pipeline.end import End
-from smbox_torch.pipeline.given import (
+from smbox_torch.pipeline.arguments import (
     check_inputs,
     check_loss,
+    check_settings,
     check_stages,
     check_targets,
     check_untied,
-    plan_of,
 )
+from smbox_torch.pipeline.batch import Batch, Loss
+from smbox_torch.pipeline.building import StageBuilder, StageLike, refuse_early
 from smbox_torch.pipeline.schedule import SCHEDULES
+from smbox_torch.pipeline.stage_exit import StageExit
 from smbox_torch.pipeline.stages import Stages
 from smbox_torch.workers.joining import LEASE_S, team_of
 from smbox_torch.workers.team import JoinedTeam
@@ -45,18 +44,18 @@ from smbox_torch.workers.team import JoinedTeam
 __all__ = ["Pipeline", "PipelineStats"]
 
 TIMEOUT_S: Final = 300.0
-"""A stage may be busy elsewhere, evaluating or saving; one that died is noticed at once."""
+"""Long, because a stage may evaluate or save meanwhile. A dead stage is detected earlier."""
 
 
 @dataclass(frozen=True)
 class PipelineStats:
-    """What one stage counted since it was built.
+    """Counts of one stage since it was built.
 
     Attributes:
-        batches: that it was trained with.
-        held_max: most micro-batches that it kept for their backward at once.
-        nbytes: of activations and gradients that it sent and received.
-        waited_ms: how long it stood still for other stages, in milliseconds.
+        batches: number of training batches.
+        held_max: largest number of micro-batches held for their backward at one time.
+        nbytes: bytes of activations and gradients sent and received.
+        waited_ms: time spent waiting for other stages, in milliseconds.
     """
 
     batches: int
@@ -66,38 +65,41 @@ class PipelineStats:
 
 
 class Pipeline:
-    """One stage of a model that several processes compute together.
+    """One stage of a model that is trained in several processes, one for each stage.
 
-    All processes make it with the same arguments but ``stage``, and call the same methods for
-    the same batches. An error inside a batch ends the pipeline at every stage: no parameter was
-    changed by that batch at a stage that raises, and gradients are undefined.
+    Every process creates a Pipeline with the same arguments, except ``stage``, and then calls
+    the same methods in the same order. The constructor returns when all stages are ready. An
+    error during a batch ends the pipeline at every stage. At a stage that raises, the batch has
+    changed no parameter, and the gradients are undefined.
 
     Args:
-        box: the memory; all of the pipeline lies on one of its nodes.
-        name: of the pipeline: prefix of its regions, and the run that its stages join.
-        stages: for each stage a module, or a function that makes it, which only the process
-            of that stage calls. A module takes and returns one tensor whose axis 0 is the
-            batch; between stages it is of a floating-point dtype.
-        example: a batch as large as any will be, for shape and dtype; at the first stage.
-        loss: of outputs and targets, a mean over rows; at the last stage, for training.
-        stage: number of this process; None: the launcher's rank, or the lowest that is free.
-        micro_batches: into how many a batch is cut; one of fewer rows into as many as rows.
+        box: connection to the memory. All regions of the pipeline lie on one of its nodes.
+        name: name of the pipeline, the prefix of its regions and the run that stages join.
+        stages: one entry for each stage: a module, or a function that returns the module and
+            is called only in the process of that stage. A module maps one tensor to one tensor.
+            Axis 0 is the batch. Tensors between stages have a floating-point dtype.
+        example: a batch of the largest size, for its shape and dtype; at the first stage.
+        loss: returns the mean over rows of outputs and targets; at the last stage, to train.
+        stage: number of this stage, from 0; None: the launcher's rank, else the lowest free.
+        micro_batches: number of micro-batches in a batch. A batch with fewer rows is cut into
+            single rows.
         schedule: "1f1b" or "gpipe".
-        slots: activations, and gradients, that may be under way at each boundary.
-        timeout_s: until a living stage that does not come is given up, in seconds.
+        slots: number of activations, and of gradients, in flight at each boundary.
+        timeout_s: how long to wait for another stage that is alive, in seconds.
         lease_s: seconds without renewal after which a stage counts as dead.
 
     Attributes:
-        stage: number of this process.
-        module: what it computes; its parameters are for this process's optimizer.
+        stage: number of this stage, from 0.
+        module: the module of this stage. Pass its parameters to this process's optimizer.
 
     Raises:
-        TypeError, LimitError, ConfigError: impossible arguments, or stages that do not fit: one
-            cannot take what the one before gives, was told something else, or shares a
-            parameter with another; at all stages that have come, and nothing is left.
-        RankTakenError: a living process has this stage; nothing is left.
-        RequestTimeoutError: a stage did not come; nothing is left.
-        WorkerLostError: a stage that had come died, failed or left; nothing is left.
+        TypeError, LimitError, ConfigError: an argument is invalid, or the stages do not match:
+            a stage cannot process the output of the previous one, has other settings, or shares
+            a parameter with another stage. All stages that have started raise it; no region is
+            left.
+        RankTakenError: another living process has this stage; no region is left.
+        RequestTimeoutError: a stage did not start in time; no region is left.
+        WorkerLostError: a stage died, failed or left after it had started; no region is left.
     """
 
     def __init__(
@@ -116,80 +118,83 @@ class Pipeline:
         lease_s: float = LEASE_S,
     ) -> None:
         check_box(box)
-        count, number = check_stages(name, stages, stage)
+        count, rank = check_stages(name, stages, stage)
         self._box = box.home_of(name)
         try:
-            plan = plan_of(count, micro_batches, schedule, slots)
+            settings = check_settings(count, micro_batches, schedule, slots)
             timeout_s, lease_s = seconds("timeout_s", timeout_s), lease(lease_s)
             check_loss(loss)
             check_untied(stages)
         except ConfigError as error:
-            refuse_early(self._box, name, count, number, error)
+            refuse_early(self._box, name, count, rank, error)
             raise
-        team = team_of(self._box, name, count, rank=number, lease_s=lease_s)
+        team = team_of(self._box, name, count, rank=rank, lease_s=lease_s)
         assert isinstance(team, JoinedTeam)
         try:
             self._stages = Stages(self._box, team, count, timeout_s)
             self.stage = self._stages.stage
-            assembly = Assembly(self._box, name, self._stages, count)
-            self._parts = assembly.run(plan, stages[self.stage], example)
+            builder = StageBuilder(self._box, name, self._stages, count)
+            self._built = builder.build(settings, stages[self.stage], example)
         except BaseException:
             team.leave()
             raise
-        self.module = self._parts.module
+        self.module = self._built.module
         self._team = team
-        self._plan, self._loss = plan, loss
-        self._number = self._trained = self._held_max = 0
+        self._settings, self._loss = settings, loss
+        self._batches = self._trained = self._held_max = 0
         self._is_closed = False
         self._box.before_close(self.close)
 
     @property
     def is_first(self) -> bool:
-        """Whether this stage takes the inputs."""
+        """Whether this is the first stage, which uses the inputs."""
         return self.stage == 0
 
     @property
     def is_last(self) -> bool:
-        """Whether this stage takes the targets, and returns outputs."""
-        return self.stage == self._plan.stages - 1
+        """Whether this is the last stage, which uses the targets and returns the outputs."""
+        return self.stage == self._settings.stages - 1
 
     def forward_backward(
         self, inputs: torch.Tensor | None = None, targets: torch.Tensor | None = None
     ) -> float:
-        """Compute loss and gradients of a batch; gradients are added to ``parameter.grad``.
+        """Compute the loss of a batch and add its gradients to ``parameter.grad``.
 
         Args:
-            inputs: the batch; the first stage uses it.
-            targets: one for each row; the last stage uses it.
+            inputs: the batch. Only the first stage uses it.
+            targets: one target for each row. Only the last stage uses them.
 
         Returns:
-            The loss of the batch, the same at every stage.
+            The loss of the batch, the same number at every stage.
 
         Raises:
-            LayoutMismatchError: inputs or targets are missing or do not fit; nothing moved.
-                Targets for another number of rows than the first stage's: the pipeline ended.
-            ConfigError: closed, in ``torch.inference_mode``, or no ``loss`` at the last stage;
-                nothing moved. The loss wants no gradient: the pipeline ended.
-            WorkerLostError: a stage died, failed or left, and is named; the pipeline ended.
-            RequestTimeoutError: a living stage did not come; the pipeline ended.
-            StepMismatchError: the stage before did something else; the pipeline ended.
-            LeaseLostError: another process has this stage; the pipeline ended.
+            LayoutMismatchError: inputs or targets are missing or do not match; nothing was
+                sent. The number of targets differs from the first stage's number of rows; the
+                pipeline has ended.
+            ConfigError: the pipeline is closed, ``torch.inference_mode`` is on, or the last
+                stage has no ``loss``; nothing was sent. The loss does not require gradients;
+                the pipeline has ended.
+            WorkerLostError: the named stage died, failed or left; the pipeline has ended.
+            RequestTimeoutError: a living stage sent nothing in time; the pipeline has ended.
+            StepMismatchError: the previous stage computes another batch or called another
+                method; the pipeline has ended.
+            LeaseLostError: another process has this stage; the pipeline has ended.
         """
         self._check_ready(inputs)
         if torch.is_inference_mode_enabled():
             raise ConfigError(
-                "torch.inference_mode() computes no gradients: train outside of it, and"
-                " evaluate by forward()"
+                "torch.inference_mode() computes no gradients: call forward_backward() outside"
+                " of it, and evaluate with forward()"
             )
         if self.is_last:
             if self._loss is None:
                 raise ConfigError("the last stage needs loss= to train")
-            known = len(inputs) if self.is_first and inputs is not None else None
-            check_targets(targets, known)
+            rows = len(inputs) if self.is_first and inputs is not None else None
+            check_targets(targets, rows)
         with self._ending_on_error(), torch.enable_grad():
             batch = self._begin(inputs, targets, is_training=True)
-            tasks = SCHEDULES[self._plan.schedule](
-                self.stage, self._plan.stages, len(batch.sizes)
+            tasks = SCHEDULES[self._settings.schedule](
+                self.stage, self._settings.stages, len(batch.sizes)
             )
             batch.train(tasks, targets if self.is_last else None, self._loss)
             self._trained += 1
@@ -198,103 +203,98 @@ class Pipeline:
         return batch.loss
 
     def forward(self, inputs: torch.Tensor | None = None) -> torch.Tensor | None:
-        """Compute the outputs of a batch, without gradients, in the mode of each module.
+        """Compute the outputs of a batch without gradients; training or evaluation mode stays.
 
         Args:
-            inputs: the batch; the first stage uses it.
+            inputs: the batch. Only the first stage uses it.
 
         Returns:
-            The outputs at the last stage, in order; None at the others, which do not wait for
-            it: they are done when all of the batch is on its way.
+            The outputs, in the order of the rows, at the last stage; None at other stages,
+            which return as soon as they have sent their activations.
 
         Raises:
-            SmboxError: as ``forward_backward``.
+            SmboxError: the errors of ``forward_backward``.
         """
         self._check_ready(inputs)
         with self._ending_on_error(), torch.no_grad():
             return self._begin(inputs, None, is_training=False).outputs()
 
     def stats(self) -> PipelineStats:
-        """Return what was counted."""
-        ends = [end for both in self._parts.boundaries for end in (both.reader, both.writer)]
+        """Return the counts of this stage."""
+        rings = [ring for link in self._built.links for ring in (link.reader, link.writer)]
         return PipelineStats(
             batches=self._trained,
             held_max=self._held_max,
-            nbytes=sum(end.nbytes for end in ends),
+            nbytes=sum(ring.nbytes for ring in rings),
             waited_ms=1000.0 * self._stages.waited_s,
         )
 
     def close(self) -> None:
-        """Leave the other stages, and free the regions that they need no more. Idempotent.
+        """Leave the pipeline and free the regions that no other stage needs. Idempotent.
 
-        Stages that wait for this one learn it at once.
+        Stages that wait for this one are notified at once.
         """
-        self._close(End(self.stage, "left"))
+        self._close(StageExit(self.stage, "left"))
 
-    def _close(self, end: End) -> None:
+    def _close(self, exit_: StageExit) -> None:
         if self._is_closed:
             return
         self._is_closed = True
         self._box.not_before_close(self.close)
         try:
             with suppress(SmboxError):  # the memory may be gone, and the regions with it
-                self._parts.end(self._box, end, self._stages)
+                self._built.shut_down(self._box, exit_, self._stages)
         finally:
             self._team.leave()
 
     def _begin(
         self, inputs: torch.Tensor | None, targets: torch.Tensor | None, *, is_training: bool
     ) -> Batch:
-        """Begin a batch; all stages but the first hear from the one before how large it is."""
+        """Begin a batch. A later stage gets the number of rows from the previous stage."""
         self._team.check()
-        before = self._parts.before
-        if before is None:
+        upstream = self._built.upstream
+        if upstream is None:
             assert inputs is not None
             rows = len(inputs)
         else:
-            header = before.reader.peek()
+            header = upstream.reader.peek()
             rows = header.batch_rows
-            if (header.batch, header.is_training) != (self._number, is_training):
+            if (header.batch, header.is_training) != (self._batches, is_training):
                 raise StepMismatchError(
-                    f"stage {before.peer} and this one compute different batches: every stage"
-                    " calls the same methods, in the same order",
+                    f"stage {upstream.peer} and this one compute different batches: every stage"
+                    " must call the same methods in the same order",
                     stage=self.stage,
-                    batch=self._number,
+                    batch=self._batches,
                     is_training=is_training,
                     found_batch=header.batch,
                     found_training=header.is_training,
                 )
         if is_training and self.is_last:
             check_targets(targets, rows)
-        number, self._number = self._number, self._number + 1
-        mine = inputs if self.is_first else None
-        return Batch(self._parts, number, rows, self._plan.micro_batches, mine)
+        number, self._batches = self._batches, self._batches + 1
+        own = inputs if self.is_first else None
+        return Batch(self._built, number, rows, self._settings.micro_batches, own)
 
     def _check_ready(self, inputs: torch.Tensor | None) -> None:
         if self._is_closed:
             raise ConfigError("the pipeline was closed, or ended by an error: make it again")
         if self.is_first:
-            check_inputs(inputs, self._parts.given, self._plan.micro_batches)
+            check_inputs(inputs, self._built.input_spec, self._settings.micro_batches)
 
     @contextmanager
     def _ending_on_error(self) -> Iterator[None]:
-        """End the pipeline if a batch fails: the other stages cannot go on in the middle."""
+        """End the pipeline if a batch fails: no stage can continue in the middle of a batch."""
         try:
             yield
         except BaseException as error:
-            self._close(End.behind(error, self.stage))
+            self._close(StageExit.from_error(error, self.stage))
             raise
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         if error is None:
             self.close()
         else:
-            self._close(End.behind(error, self.stage))
+            self._close(StageExit.from_error(error, self.stage))

@@ -1,15 +1,16 @@
-"""Rings: slots in shared memory that micro-batches of one direction of a boundary go through.
+"""Ring buffers in shared memory: each carries micro-batches in one direction of a boundary.
 
 A ring NAME of k slots is a region and two counters:
 
     NAME        u8[k * slot]: each slot is a header of HEADER_WORDS words, then a tensor's bytes
-    NAME.sent   counter: messages that are whole, the signal of each put; and the mark of a
-                writer that has ended (end.py)
-    NAME.read   counter: messages that were copied out; the writer's credit
+    NAME.sent   counter: complete messages, raised by the signal of each put; also holds the
+                mark of a writer that has exited (stage_exit.py)
+    NAME.read   counter: messages that were copied out; the writer's credit (flow control)
 
-Message n goes into slot ``n % k``, after the counter of those read is at least ``n - k + 1``:
-it never overwrites one that was not read. The reader makes the ring, and frees it when it
-ends, after it has marked the ring of the other direction: so a writer learns who ended, too.
+Message n goes into slot ``n % k`` once the counter of read messages is at least ``n - k + 1``,
+so it never overwrites an unread message. The reader makes the ring. When the reader exits, it
+first marks the ring of the other direction and then frees its own, so that the writer finds the
+mark too.
 """
 
 from __future__ import annotations
@@ -27,21 +28,21 @@ from numpy.typing import NDArray
 from smbox import Box, Counter, Region
 from smbox.errors import RegionFreedError, RegionNotFoundError, WorkerLostError
 from smbox_torch.adapter import dtype_name
-from smbox_torch.pipeline.end import End, messages_of
+from smbox_torch.pipeline.stage_exit import StageExit, message_count
 from smbox_torch.pipeline.stages import Stages
 
-__all__ = ["HEADER_WORDS", "Header", "Reader", "Spec", "Writer", "free_ring"]
+__all__ = ["HEADER_WORDS", "Header", "Reader", "TensorSpec", "Writer", "free_ring"]
 
 HEADER_WORDS: Final = 8
 HEADER_NBYTES: Final = 8 * HEADER_WORDS
 
 
-class Spec(NamedTuple):
-    """What a tensor is.
+class TensorSpec(NamedTuple):
+    """Shape and dtype of a tensor.
 
     Attributes:
-        shape: of a micro-batch; its axis 0 is the largest number of rows.
-        dtype: torch's name of it.
+        shape: shape of a micro-batch; axis 0 is the largest number of rows.
+        dtype: torch's name of the dtype.
     """
 
     shape: tuple[int, ...]
@@ -49,26 +50,26 @@ class Spec(NamedTuple):
 
     @property
     def torch_dtype(self) -> torch.dtype:
-        """The dtype."""
+        """The dtype as torch's object."""
         found: torch.dtype = getattr(torch, self.dtype)
         return found
 
     @property
     def slot_nbytes(self) -> int:
-        """Bytes of a slot: header and elements, a whole number of headers."""
+        """Bytes of a slot: header and elements, rounded up to a multiple of the header."""
         nbytes = math.prod(self.shape) * self.torch_dtype.itemsize
         return HEADER_NBYTES * (1 + math.ceil(nbytes / HEADER_NBYTES))
 
-    def fits(self, found: object) -> bool:
-        """Tell whether something is one of these tensors, with as many rows or fewer."""
+    def matches(self, found: object) -> bool:
+        """Return whether ``found`` is a dense tensor that ``accepts`` would allow."""
         return (
             isinstance(found, torch.Tensor)
             and found.layout is torch.strided
-            and self.takes(Spec(tuple(found.shape), dtype_name(found.dtype)))
+            and self.accepts(TensorSpec(tuple(found.shape), dtype_name(found.dtype)))
         )
 
-    def takes(self, other: Spec) -> bool:
-        """Tell whether tensors of another kind are of this one, with as many rows or fewer."""
+    def accepts(self, other: TensorSpec) -> bool:
+        """Return whether ``other`` equals this spec, except that it may have fewer rows."""
         return (
             (other.dtype, len(other.shape)) == (self.dtype, len(self.shape))
             and other.shape[1:] == self.shape[1:]
@@ -85,12 +86,12 @@ class Header(NamedTuple):
 
     Attributes:
         batch: number of the batch, from 0.
-        is_training: whether the batch is one to train with.
-        micro_batch: which one of the batch.
-        rows: of this tensor; 0: there is none.
-        batch_rows: of the whole batch.
-        wants_gradient: on the way forward, whether a stage before wants a gradient of it.
-        loss: of this micro-batch, its share of the batch's; 0 on the way forward.
+        is_training: whether the batch is a training batch.
+        micro_batch: number of the micro-batch within the batch.
+        rows: number of rows of this tensor; 0 if the message has no tensor.
+        batch_rows: number of rows of the batch.
+        needs_gradient: in a forward message: whether an upstream stage needs its gradient.
+        loss: in a backward message: weighted loss of the micro-batch; else 0.
     """
 
     batch: int
@@ -98,7 +99,7 @@ class Header(NamedTuple):
     micro_batch: int
     rows: int
     batch_rows: int
-    wants_gradient: bool
+    needs_gradient: bool
     loss: float = 0.0
 
     def words(self) -> NDArray[np.int64]:
@@ -110,24 +111,26 @@ class Header(NamedTuple):
 
     @classmethod
     def of(cls, words: NDArray[np.int64]) -> Header:
-        """Return what the words say."""
-        batch, is_training, micro_batch, rows, batch_rows, wants = map(int, words[:6])
+        """Return the header that the words encode."""
+        batch, is_training, micro_batch, rows, batch_rows, needs = map(int, words[:6])
         loss = float(words[-1:].view(np.float64)[0])
-        return cls(batch, bool(is_training), micro_batch, rows, batch_rows, bool(wants), loss)
+        return cls(batch, bool(is_training), micro_batch, rows, batch_rows, bool(needs), loss)
 
 
 class _Ring:
     """One end of a ring.
 
     Attributes:
-        name: of the ring.
-        spec: of the tensors.
-        peer: the stage at the other end.
-        count: messages that went through this end.
-        nbytes: of their tensors.
+        name: name of the ring.
+        spec: shape and dtype of the tensors.
+        peer: number of the stage at the other end.
+        count: messages sent or received at this end.
+        nbytes: bytes of their tensors.
     """
 
-    def __init__(self, box: Box, region: Region, spec: Spec, stages: Stages, peer: int) -> None:
+    def __init__(
+        self, box: Box, region: Region, spec: TensorSpec, stages: Stages, peer: int
+    ) -> None:
         self.name = region.name
         self.spec = spec
         self.peer = peer
@@ -140,64 +143,64 @@ class _Ring:
         self._slots = region.nbytes // spec.slot_nbytes
 
     def _part(self, first: int, nbytes: int) -> Region:
-        """Return bytes of the slot of the present message."""
+        """Return a range of bytes of the current message's slot."""
         at = self.count % self._slots * self.spec.slot_nbytes + first
         return self._region[at : at + nbytes]
 
     @contextlib.contextmanager
-    def _naming_who_ended(self) -> Iterator[None]:
+    def _map_freed_ring(self) -> Iterator[None]:
         try:
             yield
         except RegionFreedError as error:
-            raise self._gone() from error
+            raise self._freed_error() from error
 
     @abstractmethod
-    def _gone(self) -> WorkerLostError:
-        """Return the error for a ring that was freed."""
+    def _freed_error(self) -> WorkerLostError:
+        """Return the error for a ring that another stage has freed."""
 
 
 class Reader(_Ring):
-    """The end that receives; it makes the ring.
+    """The receiving end; it creates the ring.
 
     Args:
-        box: the memory.
-        name: of the ring.
-        spec: of the tensors.
-        slots: how many messages may be under way.
-        stages: for waiting.
-        peer: the stage that sends.
+        box: connection to the memory.
+        name: name of the ring.
+        spec: shape and dtype of the tensors.
+        slots: number of messages in flight.
+        stages: waits for the peer.
+        peer: number of the sending stage.
     """
 
     def __init__(
-        self, box: Box, name: str, spec: Spec, slots: int, stages: Stages, peer: int
+        self, box: Box, name: str, spec: TensorSpec, slots: int, stages: Stages, peer: int
     ) -> None:
         region = box.create(name, slots * spec.slot_nbytes, "uint8")
         super().__init__(box, region, spec, stages, peer)
         self._next: Header | None = None
 
     def peek(self) -> Header:
-        """Wait for the next message and return its header; the message stays.
+        """Wait for the next message and return its header; the message stays in the ring.
 
         Raises:
-            WorkerLostError: a stage died, or the writer has ended.
-            RequestTimeoutError: the writer lives and sends nothing.
+            WorkerLostError: a stage died, or the writer has exited.
+            RequestTimeoutError: the writer is alive and sent nothing in time.
         """
         if self._next is None:
-            with self._naming_who_ended():
-                value = self._stages.reached(self._sent, self.count + 1, self.peer)
-                end = End.of(value)
-                if end is not None and messages_of(value) <= self.count:
-                    raise self._stages.error(end)
+            with self._map_freed_ring():
+                value = self._stages.wait_for_counter(self._sent, self.count + 1, self.peer)
+                exit_ = StageExit.decode(value)
+                if exit_ is not None and message_count(value) <= self.count:
+                    raise self._stages.exit_error(exit_)
                 words = self._part(0, HEADER_NBYTES).get()
             self._next = Header.of(words.view(np.int64))
         return self._next
 
     def receive(self, device: torch.device) -> tuple[Header, torch.Tensor]:
-        """Wait for the next message, copy it out and give its slot back; raises as ``peek``."""
+        """Wait for the next message, copy it and release its slot; raises as ``peek``."""
         header = self.peek()
         tensor = torch.empty((header.rows, *self.spec.shape[1:]), dtype=self.spec.torch_dtype)
         data = tensor.reshape(-1).view(torch.uint8)
-        with self._naming_who_ended():
+        with self._map_freed_ring():
             if data.numel():
                 self._part(HEADER_NBYTES, data.numel()).get(data)
             self._read.add(1)
@@ -206,24 +209,24 @@ class Reader(_Ring):
         self.nbytes += data.numel()
         return header, tensor.to(device)
 
-    def end(self) -> End | None:
-        """Return how a stage ended, if the writer has told it."""
+    def reported_exit(self) -> StageExit | None:
+        """Return the exit that the writer has reported, or None."""
         with contextlib.suppress(RegionFreedError):
-            return End.of(self._sent.value)
+            return StageExit.decode(self._sent.value)
         return None
 
-    def _gone(self) -> WorkerLostError:
-        """The writer frees what is this stage's only if it takes this one for dead."""
-        return self._stages.lost(self.peer, End(self._stages.stage, "died"))
+    def _freed_error(self) -> WorkerLostError:
+        """Return the error; the writer frees this ring only if it counts this stage as dead."""
+        return self._stages.lost_error(self.peer, StageExit(self._stages.stage, "died"))
 
 
 class Writer(_Ring):
-    """The end that sends.
+    """The sending end.
 
     Args:
-        box: the memory.
-        region: as the reader made it.
-        stages: for waiting.
+        box: connection to the memory.
+        region: region of the ring, created by the reader.
+        stages: waits for the peer.
         other: reader of the ring of the other direction.
     """
 
@@ -232,17 +235,18 @@ class Writer(_Ring):
         self._other = other
 
     def send(self, header: Header, tensor: torch.Tensor | None) -> None:
-        """Send a tensor, or the header alone, once a slot is free.
+        """Wait for a free slot and send a header, and a tensor unless it is None.
 
         The tensor may be changed on return.
 
         Raises:
-            WorkerLostError: a stage died, or the reader has ended.
-            RequestTimeoutError: the reader lives and reads nothing.
+            WorkerLostError: a stage died, or the reader has exited.
+            RequestTimeoutError: the reader is alive and read nothing in time.
         """
-        with self._naming_who_ended():
+        with self._map_freed_ring():
             if self.count >= self._slots:
-                self._stages.reached(self._read, self.count - self._slots + 1, self.peer)
+                least = self.count - self._slots + 1
+                self._stages.wait_for_counter(self._read, least, self.peer)
             words = header.words().view(np.uint8)
             if tensor is None or not tensor.numel():
                 self._part(0, HEADER_NBYTES).put(words, signal=self._sent)
@@ -256,20 +260,20 @@ class Writer(_Ring):
         self._part(HEADER_NBYTES, data.numel()).put(data, signal=self._sent)
         self.nbytes += data.numel()
 
-    def tell(self, end: End) -> None:
-        """Tell the reader, once, that no message follows, and why."""
+    def send_exit(self, exit_: StageExit) -> None:
+        """Report an exit to the reader, once; no message may follow."""
         with contextlib.suppress(RegionFreedError):
-            self._sent.add(end.mark)
+            self._sent.add(exit_.mark)
 
-    def _gone(self) -> WorkerLostError:
-        end = self._other.end()
-        if end is not None:
-            return self._stages.error(end)
-        return self._stages.lost(self.peer, End(self.peer, "left"))
+    def _freed_error(self) -> WorkerLostError:
+        exit_ = self._other.reported_exit()
+        if exit_ is not None:
+            return self._stages.exit_error(exit_)
+        return self._stages.lost_error(self.peer, StageExit(self.peer, "left"))
 
 
 def free_ring(box: Box, name: str) -> None:
-    """Free a ring, whichever parts of it are there; the other stage may do so, too."""
+    """Free the parts of a ring that exist; the other stage may do so at the same time."""
     parts: list[Callable[[], str | Counter]] = [
         lambda: name,
         lambda: box.counter(f"{name}.sent"),

@@ -120,7 +120,7 @@ def test_a_loss_without_gradient_is_refused_and_moves_nothing(
     def work(own, stage):
         with made(own, stage, name, modules, loss=loss) as pipe:
             if stage == 2:
-                with pytest.raises(ConfigError, match=r"wants a gradient.*no_grad"):
+                with pytest.raises(ConfigError, match=r"requires no gradient.*no_grad"):
                     pipe.forward_backward(X, Y)
             else:
                 with pytest.raises(WorkerLostError, match="stage 2 failed"):

@@ -124,7 +124,7 @@ def test_a_stage_that_does_not_come_is_named(run_stages, name):
     def work(own, stage):
         with made(own, stage, name, timeout_s=0.5) as pipe:
             if stage == 0:
-                with pytest.raises(RequestTimeoutError, match="stage 1 does not come"):
+                with pytest.raises(RequestTimeoutError, match="stage 1 did not respond"):
                     pipe.forward_backward(*SOUND)
                 own.counter(f"{name}-over").add()
             else:
@@ -176,14 +176,20 @@ class Whole(nn.Module):
 @pytest.mark.parametrize(
     ("stages", "says"),
     [
-        ((front, back, back), "stage 2: it cannot take float32[4, 3]"),
-        ((front, nn.Identity(), nn.Linear(7, 3)), "stage 2: it cannot take float32[4, 144]"),
-        ((back, front, back), "stage 0: it cannot take float32[4, 3, 8, 8]"),
-        ((front, back().double(), back), "stage 1: it cannot take float32[4, 144]"),
-        ((front, Reduced(), nn.Identity()), "stage 1: it makes no tensor whose axis 0"),
+        ((front, back, back), "stage 2: the module cannot process float32[4, 3]"),
+        (
+            (front, nn.Identity(), nn.Linear(7, 3)),
+            "stage 2: the module cannot process float32[4, 144]",
+        ),
+        ((back, front, back), "stage 0: the module cannot process float32[4, 3, 8, 8]"),
+        ((front, back().double(), back), "stage 1: the module cannot process float32[4, 144]"),
+        (
+            (front, Reduced(), nn.Identity()),
+            "stage 1: the output must be a tensor with the rows",
+        ),
         ((Whole(), nn.Identity(), nn.Identity()), "stage 0: no gradient can come back"),
         ((front, failing, back), "stage 1: no module: ValueError: no weights here"),
-        ((front, lambda: 3, back), "stage 1: a stage is a torch.nn.Module, not int"),
+        ((front, lambda: 3, back), "stage 1: a stage must be a torch.nn.Module, not int"),
     ],
     ids=["shape", "size", "first", "dtype", "rows", "integers", "builder", "no module"],
 )
@@ -204,7 +210,9 @@ def test_stages_that_do_not_fit_are_refused_by_all_before_anything_moves(
 @pytest.mark.parametrize("bad", [{"micro_batches": 2}, {"schedule": "gpipe"}, {"slots": 3}])
 def test_stages_that_were_told_other_things_are_refused(left, box, run_stages, name, bad):
     def work(own, stage):
-        with pytest.raises(ConfigError, match="stage 1: it was told") as caught:
+        with pytest.raises(
+            ConfigError, match="stage 1 has other settings than stage 0"
+        ) as caught:
             made(own, stage, name, (front, nn.Identity(), back), **(bad if stage == 1 else {}))
         return caught.value.message
 

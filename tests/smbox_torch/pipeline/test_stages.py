@@ -63,7 +63,7 @@ def test_a_stage_that_came_first_and_died_before_another_waits_is_lost(node, nam
     with stage_1(node, name) as stages:
         kill()
         with pytest.raises(WorkerLostError) as caught:
-            stages.attached(f"{name}.never", 2)
+            stages.wait_for_region(f"{name}.never", 2)
     assert (caught.value.facts["stage"], caught.value.facts["how"]) == (2, "died")
 
 
@@ -71,7 +71,7 @@ def test_a_stage_that_came_later_and_died_before_another_waits_is_lost(node, nam
     with stage_1(node, name) as stages:
         come()()
         with pytest.raises(WorkerLostError) as caught:
-            stages.attached(f"{name}.never", 2)
+            stages.wait_for_region(f"{name}.never", 2)
     assert (caught.value.facts["stage"], caught.value.facts["how"]) == (2, "died")
 
 
@@ -80,6 +80,6 @@ def test_a_place_that_a_killed_run_has_left_is_no_lost_stage(node, name, come):
     come(lease_s=0.5)()
     with (
         stage_1(node, name, timeout_s=2.0) as stages,
-        pytest.raises(RequestTimeoutError, match="stage 2 does not come"),
+        pytest.raises(RequestTimeoutError, match="stage 2 did not respond"),
     ):
-        stages.attached(f"{name}.never", 2)
+        stages.wait_for_region(f"{name}.never", 2)

@@ -1,4 +1,4 @@
-"""What a user gives a pipeline, checked before anything moves. Pure."""
+"""Checks of a pipeline's arguments, inputs and targets. Pure."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from smbox.errors import ConfigError, LayoutMismatchError
 from smbox.head import check_prefix
 from smbox_torch.adapter import dtype_name
 from smbox_torch.checks import whole
-from smbox_torch.pipeline.agreement import Plan
-from smbox_torch.pipeline.ring import Spec
+from smbox_torch.pipeline.agreement import Settings
+from smbox_torch.pipeline.ring import TensorSpec
 from smbox_torch.pipeline.schedule import SCHEDULES
 
 __all__ = [
     "check_inputs",
     "check_loss",
+    "check_settings",
     "check_stages",
     "check_targets",
     "check_untied",
     "micro_batch_of",
-    "plan_of",
 ]
 
 COUNT_MAX: Final = 2**31 - 1
@@ -31,16 +31,17 @@ COUNT_MAX: Final = 2**31 - 1
 
 
 def check_stages(name: str, stages: object, stage: object) -> tuple[int, int | None]:
-    """Return how many stages there are, and the number of this one as it was given.
+    """Return the number of stages and the given number of this one.
 
     Raises:
-        TypeError, LimitError: no name of a pipeline.
-        ConfigError: no name of a pipeline, no list of stages, or no number of one.
+        TypeError, LimitError: ``name`` is not a valid name.
+        ConfigError: ``name`` is not a valid name, ``stages`` is not a list, or ``stage`` is
+            not the number of a stage.
     """
     check_prefix(name)
     if not isinstance(stages, Sequence | torch.nn.Sequential | torch.nn.ModuleList):
         raise ConfigError(
-            "stages is a list: for each stage a module, or a function that makes it",
+            "stages must be a list of modules, or of functions that return a module",
             given=type(stages).__name__,
         )
     count = _count("stages", len(stages))
@@ -49,23 +50,25 @@ def check_stages(name: str, stages: object, stage: object) -> tuple[int, int | N
     return count, _count("stage", stage, least=0, most=count - 1)
 
 
-def plan_of(stages: int, micro_batches: object, schedule: object, slots: object) -> Plan:
-    """Return a plan that can be carried out; ConfigError for any other."""
+def check_settings(
+    stages: int, micro_batches: object, schedule: object, slots: object
+) -> Settings:
+    """Return valid settings; raise ConfigError for invalid ones."""
     if not isinstance(schedule, str) or schedule not in SCHEDULES:
-        raise ConfigError(f"schedules are {', '.join(SCHEDULES)}", schedule=schedule)
-    return Plan(
+        raise ConfigError(f"schedule must be one of {', '.join(SCHEDULES)}", schedule=schedule)
+    return Settings(
         stages, _count("micro_batches", micro_batches), schedule, _count("slots", slots)
     )
 
 
 def check_loss(loss: object) -> None:
-    """Raise ConfigError where a loss cannot be called."""
+    """Raise ConfigError if a loss is not callable."""
     if loss is not None and not callable(loss):
-        raise ConfigError("loss is a function of outputs and targets", given=loss)
+        raise ConfigError("loss must be a function of outputs and targets", given=loss)
 
 
 def check_untied(stages: Iterable[object]) -> None:
-    """Raise ConfigError if two stages that are modules have the same parameter."""
+    """Raise ConfigError if two stages that are modules share a parameter."""
     owners: dict[int, tuple[int, str]] = {}
     for number, stage in enumerate(stages):
         if not isinstance(stage, torch.nn.Module):
@@ -74,9 +77,9 @@ def check_untied(stages: Iterable[object]) -> None:
             owner, first = owners.setdefault(id(parameter), (number, name))
             if owner != number:
                 raise ConfigError(
-                    f"stages {owner} and {number} share a parameter ({first} and {name}): two"
-                    " processes would train it apart. Put both layers into one stage, or give"
-                    " each a parameter of its own"
+                    f"stages {owner} and {number} share a parameter ({first} and {name}), but"
+                    " each process would train its own copy. Put both layers into one stage,"
+                    " or give each its own parameter"
                 )
 
 
@@ -87,51 +90,52 @@ def _count(name: str, given: object, *, least: int = 1, most: int = COUNT_MAX) -
         raise ConfigError(str(error), given=given) from error
 
 
-def micro_batch_of(batch: object, micro_batches: int) -> Spec:
-    """Return what the largest micro-batch of a batch is.
+def micro_batch_of(batch: object, micro_batches: int) -> TensorSpec:
+    """Return shape and dtype of the largest micro-batch of a batch.
 
     Raises:
-        ConfigError: it is no tensor of at least one row.
+        ConfigError: ``batch`` is not a tensor with at least one row.
     """
     if not isinstance(batch, torch.Tensor) or not batch.dim() or not len(batch):
         raise ConfigError("the first stage needs example=, a batch of at least one row")
     rows = math.ceil(len(batch) / micro_batches)
-    return Spec((rows, *batch.shape[1:]), dtype_name(batch.dtype))
+    return TensorSpec((rows, *batch.shape[1:]), dtype_name(batch.dtype))
 
 
-def check_inputs(inputs: object, wanted: Spec, micro_batches: int) -> None:
-    """Raise LayoutMismatchError where the first stage cannot take a batch.
+def check_inputs(inputs: object, expected: TensorSpec, micro_batches: int) -> None:
+    """Raise LayoutMismatchError if the first stage cannot process a batch.
 
     Args:
         inputs: the batch.
-        wanted: micro-batches that the pipeline was built for.
-        micro_batches: into how many it is cut.
+        expected: the micro-batches that the pipeline was built for.
+        micro_batches: number of micro-batches in a batch.
     """
     if not isinstance(inputs, torch.Tensor) or not inputs.dim() or not len(inputs):
         raise LayoutMismatchError(
-            "the first stage needs inputs, a batch of at least one row", micro_batch=str(wanted)
+            "the first stage needs inputs, a batch of at least one row",
+            micro_batch=str(expected),
         )
     found = micro_batch_of(inputs, micro_batches)
-    if not wanted.takes(found):
+    if not expected.accepts(found):
         raise LayoutMismatchError(
-            "inputs do not fit example=, which is as large as any batch",
-            micro_batch=str(wanted),
+            "inputs do not match example=, which must be as large as the largest batch",
+            micro_batch=str(expected),
             found=str(found),
         )
 
 
 def check_targets(targets: object, rows: int | None) -> None:
-    """Raise LayoutMismatchError where the last stage cannot use targets.
+    """Raise LayoutMismatchError if the last stage cannot use the targets.
 
     Args:
-        targets: of the batch.
-        rows: of the batch; None: not known yet.
+        targets: the targets of the batch.
+        rows: number of rows of the batch; None if it is not known yet.
     """
     if not isinstance(targets, torch.Tensor) or not targets.dim():
-        raise LayoutMismatchError("the last stage needs targets, one for each row")
+        raise LayoutMismatchError("the last stage needs a tensor of targets, one for each row")
     if rows is not None and len(targets) != rows:
         raise LayoutMismatchError(
-            "there is one target for each row of the first stage's inputs",
+            "the number of targets differs from the number of rows at the first stage",
             targets=len(targets),
             rows=rows,
         )
