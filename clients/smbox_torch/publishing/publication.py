@@ -1,9 +1,9 @@
-"""Where published weights lie in the memory: names of regions, the newest version, layouts.
+"""Memory layout of a publication: names of regions, the newest version, places of tensors.
 
 A publication is a counter and, for each *term* of its publisher, a region with the layout and
-some buffers that take turns. A publisher begins a term when it starts, when the layout changes
-and after a publication that was cut off. Nobody but one term's publisher writes to its buffers,
-so whatever a stopped or cut-off publisher still sends changes nothing that readers see.
+buffers that are used in rotation. A publisher begins a term when it starts, when the layout
+changes and after an interrupted publication. Only the publisher of a term writes to its
+buffers, so late writes of a stopped or interrupted publisher change nothing that readers see.
 
     NAME.publisher      a run whose rank 0 is the publisher; see smbox.join
     NAME.newest         counter: the newest version and its term, changed by compare-and-swap
@@ -12,8 +12,8 @@ so whatever a stopped or cut-off publisher still sends changes nothing that read
     NAME.T.buffer-B     HEAD_NBYTES, whose first 8 bytes are a version, then the tensors' bytes
 
 Version v lies in buffer ``v % keep``. The first word of a buffer names the version that is
-being, or was, written to it. A version is whole if the counter has reached it. A copy holds one
-version if the first word names that version after the copy.
+being, or was, written to it. A version is complete if the counter has reached it. A copy holds
+only one version if the first word still names that version after the copy.
 """
 
 from __future__ import annotations
@@ -50,18 +50,18 @@ VERSION_BITS: Final = 40
 TERM_BITS: Final = 23
 
 Source = torch.nn.Module | Mapping[str, torch.Tensor]
-"""What has tensors by name: a module, or a state dict."""
+"""A module or a state dict."""
 
 
 class Newest(NamedTuple):
-    """The newest whole version, and the term whose buffers hold it; 0 and 0: none yet."""
+    """The newest complete version and its term; 0 and 0 if nothing is published yet."""
 
     term: int
     version: int
 
     @classmethod
     def of(cls, word: int) -> Self:
-        """Return what the counter's value says."""
+        """Decode a value of the counter."""
         return cls(word >> VERSION_BITS, word & ((1 << VERSION_BITS) - 1))
 
     @property
@@ -73,7 +73,7 @@ class Newest(NamedTuple):
         """
         if self.term >> TERM_BITS or self.version >> VERSION_BITS:
             raise LimitError(
-                "this publication has used up its numbers: publish under another name",
+                "this publication has used all version or term numbers: use another name",
                 term=self.term,
                 version=self.version,
             )
@@ -241,8 +241,8 @@ def _check(name: Any, tensor: Any) -> None:
         )
     if has_no_shape(tensor):
         raise ConfigError(
-            "a nested tensor has no shape, and that of a lazy module none yet: take one batch"
-            " through the model, then publish",
+            "a nested tensor, or one of an uninitialised lazy module, has no shape: run one"
+            " batch through the model, then publish",
             entry=name,
         )
     if (
@@ -261,12 +261,12 @@ def _check(name: Any, tensor: Any) -> None:
 
 
 def _is_text(name: Any) -> bool:
-    """Tell whether a name can be written as UTF-8, which lone surrogates cannot."""
+    """Return whether a name can be written as UTF-8, which lone surrogates cannot."""
     return isinstance(name, str) and name == name.encode(errors="replace").decode()
 
 
 def has_no_shape(tensor: torch.Tensor) -> bool:
-    """Tell whether a tensor is nested, or of a lazy module that has seen no batch."""
+    """Return whether a tensor is nested, or of a lazy module that has seen no batch."""
     return tensor.is_nested or torch.nn.parameter.is_lazy(tensor)
 
 

@@ -1,8 +1,7 @@
-"""Publisher: weights of a trainer, in versions that any number of readers pull.
+"""Publisher: publishes the weights of a trainer in numbered versions.
 
-Readers cost the publisher nothing: it keeps no list of them, takes no lock with them and never
-waits for them. How versions lie in the memory is told in publication.py; docs/publishing.md
-says what survives which crash.
+The publisher keeps no list of readers, shares no lock with them and never waits for them.
+publication.py describes the regions; docs/publishing.md describes the effect of each crash.
 """
 
 from __future__ import annotations
@@ -27,33 +26,35 @@ from smbox_torch.boxes import check_box
 from smbox_torch.checks import lease, whole
 from smbox_torch.publishing import publication
 from smbox_torch.publishing.publication import Layout, Newest, Source, state_of
-from smbox_torch.publishing.term import Term
+from smbox_torch.publishing.term_buffers import TermBuffers
 
 __all__ = ["Publisher"]
 
 
 class Publisher:
-    """The one publisher of a name; a context manager.
+    """Publishes versions of weights under a name; a context manager.
 
-    Thread-safe; publications take turns.
+    A name has one publisher at a time. Thread-safe: concurrent publications run one after
+    another.
 
     Args:
-        box: the memory. A version takes as much of it as the tensors; ``keep`` versions stay.
-        name: of the publication.
-        source: a module, or a state dict whose tensors are published as they are then.
-        dtype: of all floating-point tensors in the publication, such as ``torch.bfloat16``;
-            None: each one's own. Values are rounded to nearest, beyond its range to infinity.
-        keep: number of buffers, at least 2: a reader has the time of ``keep - 1``
-            publications to copy a version.
-        lease_s: seconds after which a publisher that was killed has a successor, on another
-            host; on its own host a dead process is seen at once.
+        box: connection to the memory. It holds ``keep`` buffers of the size of the tensors.
+        name: name of the publication.
+        source: a module or a state dict. Each publication reads its current tensors.
+        dtype: dtype of all published floating-point tensors, such as ``torch.bfloat16``; None:
+            the dtype of each tensor. Values are rounded to nearest; values out of range become
+            infinite.
+        keep: number of buffers, at least 2. A reader must copy a version before the publisher
+            begins the ``keep``-th publication after it.
+        lease_s: seconds after which a process on another host may replace a killed publisher.
+            On the same host a dead process is detected at once.
 
     Raises:
-        TypeError, LimitError: an argument of a wrong type, or no publication can have this
-            name; nothing was made.
-        RankTakenError: a publisher of this name lives; the error names its host and pid.
-        ConfigError: an entry is no dense tensor of bools, integers or real floats; ``dtype``
-            is no floating-point type; fewer than 2 buffers; nothing was changed.
+        TypeError, LimitError: an argument has a wrong type, or the name is not valid; nothing
+            was created.
+        RankTakenError: another publisher of this name is alive; the error names host and pid.
+        ConfigError: an entry is not a dense tensor of bools, integers or real floats, ``dtype``
+            is not a floating-point dtype, or ``keep`` is below 2; nothing was changed.
     """
 
     def __init__(
@@ -82,26 +83,26 @@ class Publisher:
         self._member = _member(box, name, lease_s)
         try:
             self._counter = box.counter(publication.newest_name(name))
-            self._term: Term | None = Term(box, name, layout)
+            self._term: TermBuffers | None = TermBuffers(box, name, layout)
             publication.free_terms(box, name, self._term.number, self._newest_regions())
         except BaseException:
             self._member.leave()
             raise
 
     def publish(self) -> int:
-        """Publish the tensors as they are now; they must not change meanwhile.
+        """Publish the current tensors; they must not change during the call.
 
         Returns:
-            The version: 1, 2, 3, ..., one more than the last, whoever published that.
+            The version: 1 for the first one, then the last version of any publisher plus 1.
 
         Raises:
-            ConfigError: an entry can not be published; nothing was.
-            LeaseLostError: this publisher was closed, or stopped for longer than its lease, and
-                another one has taken its place; nothing was published.
-            OutOfMemoryError: no room for a buffer; nothing was published.
-            LimitError: 2^40 versions were published; nothing was.
-            RequestTimeoutError, PeerLostError: nothing was published, unless the next call
-                returns a version that is higher by two.
+            ConfigError: an entry cannot be published; nothing was published.
+            LeaseLostError: this publisher was closed, or was stopped for longer than its lease
+                and replaced by another one; nothing was published.
+            OutOfMemoryError: not enough memory for a buffer; nothing was published.
+            LimitError: 2^40 versions were published; nothing was published.
+            RequestTimeoutError, PeerLostError: the effect is unknown. If the version was
+                published, the next call returns a version that is higher by two.
         """
         with self._lock:
             version = None
@@ -114,20 +115,20 @@ class Publisher:
         return version
 
     def close(self) -> None:
-        """Let another publisher in; the last versions stay. Idempotent."""
+        """Release the name to another publisher; the last versions stay. Idempotent."""
         self._member.leave()
 
     def _publish(self) -> int | None:
-        """Publish; None if something older came between: a publication that was cut off."""
+        """Publish; return None if an interrupted, earlier publication took the version."""
         state, layout = self._tensors()
-        term, self._term = self._term, None  # one that is cut off is not used again
+        term, self._term = self._term, None  # not used again if this call is interrupted
         if term is None or term.layout != layout:
-            term = Term(self._box, self._name, layout)
+            term = TermBuffers(self._box, self._name, layout)
         self._member.check()  # after the term was numbered: those of a successor are higher
         newest = self._newest()
         if newest.term > term.number:
             raise LeaseLostError(
-                "another publisher has published under this name since; this one can not go on",
+                "another publisher has replaced this one: make a new Publisher to continue",
                 publication=self._name,
                 version=newest.version,
             )
@@ -173,7 +174,7 @@ def _member(box: Box, name: str, lease_s: float) -> Member:
         return join(box, publication.publisher_name(name), rank=0, lease_s=lease_s)
     except RankTakenError as error:
         raise RankTakenError(
-            "a publisher of this name lives: end it, or publish under another name",
+            "another publisher of this name is alive: close it, or use another name",
             publication=name,
             host=error.facts["host"],
             pid=error.facts["pid"],

@@ -1,8 +1,8 @@
-"""Subscriber: one whole version of published weights at a time, or none.
+"""Subscriber: pulls complete versions of published weights.
 
-A version is copied into memory of the subscriber; it counts when the buffer still names the
-same version after the copy, else the newest one is copied. Only then is ``into`` written, so a
-module never holds parts of two versions. Without ``into`` the copy itself is the result.
+A version is first copied into the subscriber's memory. The copy is valid if the buffer names
+the same version after the copy; else the newest version is copied. Only then is ``into``
+written, so a module never holds parts of two versions. Without ``into`` the copy is the result.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ from smbox_torch.publishing.publication import (
     Newest,
     Source,
 )
-from smbox_torch.publishing.wanted import Wanted
+from smbox_torch.publishing.pull import Pull
 
 __all__ = ["Subscriber"]
 
 LOOK_S: Final = 0.5
-"""How long an ``apull`` that was cancelled may go on waiting."""
+"""Longest time until a cancelled ``apull`` that waits for a version returns."""
 
 
 class Subscriber:
-    """A reader of a publication; it may be made before the publisher is.
+    """A reader of published weights; it may be created before the publisher.
 
-    Thread-safe; pulls take turns.
+    Thread-safe: concurrent pulls run one after another.
 
     Args:
-        box: the memory.
-        name: of the publication.
+        box: connection to the memory.
+        name: name of the publication.
 
     Raises:
-        TypeError, LimitError, ConfigError: no publication can have this name.
+        TypeError, LimitError, ConfigError: the name is not valid.
     """
 
     def __init__(self, box: Box, name: str) -> None:
@@ -65,7 +65,7 @@ class Subscriber:
         self._name = name
         self._counter = box.counter(publication.newest_name(name))
         self._lock = threading.Lock()
-        self._term: _Term | None = None
+        self._term: _TermReader | None = None
         self._memory = torch.empty(0, dtype=torch.uint8)
         self._state: dict[str, torch.Tensor] = {}
         self._version = 0
@@ -74,7 +74,7 @@ class Subscriber:
 
     @property
     def copy_s(self) -> float:
-        """Seconds that the last pull took once it had found its version; 0: none yet."""
+        """Seconds that the last pull needed to copy the version; 0 before the first pull."""
         return self._copy_s
 
     @property
@@ -84,10 +84,9 @@ class Subscriber:
 
     @property
     def state(self) -> Mapping[str, torch.Tensor]:
-        """The tensors of the last pull, by name, in the publisher's types; on the CPU.
+        """The tensors of the last pull by name, on the CPU, in the published dtypes.
 
-        They lie in memory of this subscriber, which the next pull overwrites. After a pull that
-        failed while it copied there are none.
+        The next pull overwrites them. After a pull that failed during the copy it is empty.
         """
         return MappingProxyType(self._state)
 
@@ -102,27 +101,27 @@ class Subscriber:
         """Copy the newest version; wait for it if it is not newer than ``newer_than``.
 
         Args:
-            into: module or state dict whose tensors become those of the version: converted to
-                their dtypes if floating-point, on any device. None: only ``state`` does.
-            newer_than: a version, such as the last pull returned; 0: any.
-            timeout_s: seconds to wait for a version. A copy that has begun takes its time as
-                long as some of it arrives.
-            names: only these tensors; ``into`` must have them, and its others stay. None: all
-                of them; ``into`` must have the same names.
-            version: exactly this one, once it was published.
+            into: module or state dict to copy the version into, on any device. Floating-point
+                values are converted to the dtypes of its tensors. None: only set ``state``.
+            newer_than: a version, such as the result of the last pull; 0: any version will do.
+            timeout_s: seconds to wait for a version. A copy that has begun may take longer, as
+                long as data arrives.
+            names: pull only these tensors. ``into`` must have them; its other tensors do not
+                change. None: pull all tensors; ``into`` must have the same names.
+            version: pull exactly this version; wait until it is published.
 
         Returns:
-            The version.
+            The number of the copied version.
 
         Raises:
-            LayoutMismatchError: ``into`` has other names, shapes or types, or the publication
-                lacks some of ``names``; ``into`` is as it was.
-            StaleVersionError: the publisher overwrote the version, or each one in turn until
-                the time was over; ``into`` is as it was.
+            LayoutMismatchError: ``into`` has other names, shapes or dtypes, or the publication
+                lacks some of ``names``; ``into`` is unchanged.
+            StaleVersionError: the publisher overwrote the version, or every version that was
+                tried until the timeout; ``into`` is unchanged.
             RequestTimeoutError: no such version in time, or the memory did not answer;
-                ``into`` is as it was.
+                ``into`` is unchanged.
         """
-        return self._pull(Wanted(into, newer_than, timeout_s, names, version), math.inf)
+        return self._pull(Pull(into, newer_than, timeout_s, names, version), math.inf)
 
     async def apull(
         self,
@@ -137,16 +136,16 @@ class Subscriber:
         A cancelled pull is over when CancelledError is raised, half a second later at most if
         it only waited; ``into`` then is as it was, or holds one whole version.
         """
-        wanted = Wanted(into, newer_than, timeout_s, names, version)
-        pull = asyncio.ensure_future(asyncio.to_thread(self._pull, wanted, LOOK_S))
+        pull = Pull(into, newer_than, timeout_s, names, version)
+        task = asyncio.ensure_future(asyncio.to_thread(self._pull, pull, LOOK_S))
         try:
-            return await asyncio.shield(pull)
+            return await asyncio.shield(task)
         except asyncio.CancelledError:
-            wanted.give_up()
-            while not pull.done():
+            pull.cancel()
+            while not task.done():
                 with contextlib.suppress(asyncio.CancelledError):  # it may be cancelled again
-                    await asyncio.wait([pull])
-            pull.exception()  # taken: nobody else asks for it
+                    await asyncio.wait([task])
+            task.exception()  # retrieved, so that asyncio logs no warning
             raise
 
     def __iter__(self) -> Iterator[int]:
@@ -162,28 +161,28 @@ class Subscriber:
         while True:
             yield await self.apull(newer_than=self._version, timeout_s=math.inf)
 
-    def _pull(self, wanted: Wanted, look_s: float) -> int:
+    def _pull(self, pull: Pull, look_s: float) -> int:
         """Pull; look at least every ``look_s`` seconds whether the time is over."""
         while not self._lock.acquire(timeout=LOOK_S):
-            if wanted.left_s() <= 0:
-                raise wanted.timeout("another pull of this subscriber was under way")
+            if pull.left_s() <= 0:
+                raise pull.timeout("another pull of this subscriber is in progress")
         try:
-            self._read(wanted, look_s)
-            wanted.fill(self._state)
+            self._read(pull, look_s)
+            pull.copy_to_target(self._state)
             self._copy_s = time.monotonic() - self._found_s
             return self._version
         finally:
             self._lock.release()
 
-    def _read(self, wanted: Wanted, look_s: float) -> None:
-        """Copy a version that is wanted into ``state``."""
-        newest = self._await(wanted, Newest(0, 0), look_s)
+    def _read(self, pull: Pull, look_s: float) -> None:
+        """Copy a version that satisfies the pull into ``state``."""
+        newest = self._await(pull, Newest(0, 0), look_s)
         self._found_s = time.monotonic()
         while True:
-            version = newest.version if wanted.version is None else wanted.version
-            if self._copy(newest.term, version, wanted):
+            version = newest.version if pull.version is None else pull.version
+            if self._copy(newest.term, version, pull):
                 return
-            if wanted.version is not None or wanted.left_s() <= 0:
+            if pull.version is not None or pull.left_s() <= 0:
                 raise StaleVersionError(
                     "the version was overwritten before it was copied: pull a newer one, or "
                     "let the publisher keep more",
@@ -191,29 +190,29 @@ class Subscriber:
                     version=version,
                     newest=Newest.of(self._counter.value).version,
                 )
-            newest = self._await(wanted, newest, look_s)
+            newest = self._await(pull, newest, look_s)
 
-    def _await(self, wanted: Wanted, tried: Newest, look_s: float) -> Newest:
-        """Wait for a newer version than the one tried that is wanted."""
+    def _await(self, pull: Pull, tried: Newest, look_s: float) -> Newest:
+        """Wait for a version that satisfies the pull and is newer than ``tried``."""
         at_least = tried.word + 1
         while True:
-            left_s = min(wanted.left_s(), look_s)
+            left_s = min(pull.left_s(), look_s)
             try:
                 newest = Newest.of(self._counter.wait(at_least, timeout_s=max(0.0, left_s)))
             except RequestTimeoutError as error:
-                if wanted.left_s() > 0:
+                if pull.left_s() > 0:
                     continue
-                raise wanted.timeout("no such version was published in time") from error
-            if newest.version >= wanted.at_least:
+                raise pull.timeout("no such version was published in time") from error
+            if newest.version >= pull.at_least:
                 return newest
             at_least = newest.word + 1
 
-    def _copy(self, term: int, version: int, wanted: Wanted) -> bool:
+    def _copy(self, term: int, version: int, pull: Pull) -> bool:
         """Copy a version into ``state``; False if it is not, or no longer, in the memory."""
         try:
             if self._term is None or self._term.number != term:
-                self._term = _Term(self._box, self._name, term)
-            chosen = wanted.choose(self._term.layout)
+                self._term = _TermReader(self._box, self._name, term)
+            chosen = pull.select(self._term.layout)
             buffer = self._term.buffer(version)
             if _version_in(buffer) != version:
                 return False
@@ -238,7 +237,7 @@ class Subscriber:
         return self._memory
 
 
-class _Term:
+class _TermReader:
     """The buffers of one term of the publisher, as a reader finds them."""
 
     def __init__(self, box: Box, name: str, number: int) -> None:

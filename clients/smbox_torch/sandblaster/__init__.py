@@ -1,1 +1,1 @@
-"""Sandblaster L-BFGS: a coordinator, its workers, and vectors that stay in the memory."""
+"""Sandblaster L-BFGS: a coordinator, its workers, and vectors that stay at the memory node."""

@@ -19,7 +19,7 @@ import numpy as np
 
 from smbox.errors import ConfigError
 from smbox_torch.checks import whole
-from smbox_torch.sandblaster.made import Made
+from smbox_torch.sandblaster.run_regions import RunRegions
 
 __all__ = ["NodeLBFGS"]
 
@@ -69,10 +69,10 @@ class NodeLBFGS:
             raise ConfigError("L-BFGS computes in float32 or float64", dtype=dtype)
         history = whole("history", history)
         pairs = [f"{kind}{index}" for index in range(history) for kind in "sy"]
-        self._made = Made(box, name)
-        with self._made.all_or_none():
+        self._regions = RunRegions(box, name)
+        with self._regions.free_on_error():
             regions = {
-                word: self._made.region(word, shape=(size,), dtype=dtype, layout="striped")
+                word: self._regions.create(word, shape=(size,), dtype=dtype, layout="striped")
                 for word in (*VECTORS, *pairs)
             }
         self.x, self.gradient, self._base, self._last, self._direction = (
@@ -161,8 +161,8 @@ class NodeLBFGS:
 
     def close(self) -> None:
         """Free all vectors but x. Idempotent."""
-        self._made.free(but="x")
+        self._regions.free(but="x")
 
     def free(self) -> None:
         """Free all vectors. Idempotent."""
-        self._made.free()
+        self._regions.free()

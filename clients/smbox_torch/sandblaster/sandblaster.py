@@ -1,14 +1,14 @@
-"""Sandblaster L-BFGS: the coordinator, which sends commands.
+"""Sandblaster: the coordinator of distributed L-BFGS.
 
 Dean et al., Large Scale Distributed Deep Networks, NIPS 2012, section 4.2. The vectors stay at
-the memory (``node_lbfgs.py``); the load is balanced by small portions (``portions.py``), which
-workers fetch (``worker.py``). With f
-the sum of the losses of all portions, g its gradient, d = H g:
+the memory node (``node_lbfgs.py``). The work is cut into small portions (``scheduler.py``) that
+workers fetch (``worker.py``). f is the sum of the losses of all portions, g its gradient, and
+d = H g:
 
     x = base - t d,  t = 1, 1/2, 1/4, ...  until  f(x) <= f(base) - 1e-4 t g.d     (Armijo)
 
-The first step, and each without pairs, begins at t = min(1, 1 / |g|). A trial whose loss is not
-finite is as one that is too high.
+The first step, and every step without pairs, begins at t = min(1, 1 / |g|). A trial whose loss
+is not finite is rejected.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from smbox.head import check_prefix
 from smbox_torch.boxes import check_box
 from smbox_torch.checks import lease, seconds
 from smbox_torch.sandblaster.node_lbfgs import NodeLBFGS
-from smbox_torch.sandblaster.portions import Portions, check_counts
-from smbox_torch.sandblaster.worker import only_buffer
+from smbox_torch.sandblaster.scheduler import PortionScheduler, check_counts
+from smbox_torch.sandblaster.worker import single_buffer
 from smbox_torch.workers.joining import LEASE_S
 
 __all__ = ["Sandblaster", "SandblasterStep"]
@@ -40,18 +40,18 @@ SLOPE_NOT_FINITE: Final = (
     "the gradient is infinite or NaN, or its square is too large for float64"
 )
 SLOPE_ZERO: Final = "the gradient is zero, or its square is too small for float64"
-NOTHING_LOWER: Final = f"none of {TRIES_MAX} trials lowered the loss"
+NOT_LOWERED: Final = f"none of {TRIES_MAX} trials lowered the loss"
 
 
 class SandblasterStep(NamedTuple):
-    """What an iteration did.
+    """Result of one iteration.
 
     Attributes:
         loss: f at x.
-        size: t; 0.0: x is where it was, and the pairs are forgotten.
-        evaluations: of f, all portions each.
-        stop: why x stayed, in words; empty if it moved. Where two steps in a row stop, all
-            later ones do.
+        size: step size t; 0.0 if x did not change, in which case all pairs were dropped.
+        evaluations: number of evaluations of f, of all portions each.
+        stop: the reason, as text, why x did not change; empty if it changed. If two steps in a
+            row do not change x, later steps do not either.
     """
 
     loss: float
@@ -61,31 +61,33 @@ class SandblasterStep(NamedTuple):
 
 
 class Sandblaster:
-    """The coordinator of a run: no parameter and no gradient comes here.
+    """The coordinator of an L-BFGS run; parameters and gradients stay at the memory node.
 
-    One process makes it; ``parameters`` give x its first values. The regions of a run are made
-    anew: a run whose coordinator has died is begun again under another name.
+    One process creates it. The initial values of x are those of ``parameters``. It creates the
+    regions of the run. After a coordinator has died, start the next run under another name.
 
     Args:
         box: connection to the memory.
-        parameters: of the model, on any device; all float32, or all float64.
-        name: of the run; the workers name the same one.
-        workers: how many slots there are: ranks 0 to workers - 1. They come and go at will.
-        portions: into how many the work of an evaluation is cut: several for each worker.
-        history: pairs of L-BFGS; the paper gives no number, and ten is usual.
-        timeout_s: seconds to wait for a report when no worker reports.
-        lease_s: seconds without a sign of life after which workers on other hosts count this
-            process as dead.
+        parameters: the model's parameters, on any device, all float32 or all float64.
+        name: name of the run; workers must pass the same name.
+        workers: largest number of workers; their ranks are 0 to workers - 1. Workers may join
+            and leave at any time.
+        portions: number of portions in one evaluation. Use several for each worker.
+        history: number of pairs that L-BFGS stores. The paper gives none; 10 is common.
+        timeout_s: longest time without a report from any worker, in seconds.
+        lease_s: seconds without renewal after which workers on other hosts count this process
+            as dead.
 
     Attributes:
-        timeout_s: as the argument; may be set.
+        timeout_s: the argument; may be changed.
         vectors: the regions of L-BFGS.
-        portions: the state of the work; counts who did how much.
+        portions: the scheduler of the portions; it counts the portions of each worker.
 
     Raises:
-        ConfigError, TypeError, LimitError: parameters of several dtypes or of 16 bits, a number
-            that is not whole or below 1, or a name that no run can have; nothing was made.
-        RegionExistsError, OutOfMemoryError: the name is in use, or there is no room; nothing
+        ConfigError, TypeError, LimitError: the parameters have several dtypes or 16 bits, a
+            count is not an integer of at least 1, or the name is not valid; no region was
+            created.
+        RegionExistsError, OutOfMemoryError: the name is in use, or memory is short; no region
             is left.
         RankTakenError: another living process coordinates a run of this name.
     """
@@ -106,7 +108,7 @@ class Sandblaster:
         check_prefix(name)
         portions, workers = check_counts(portions, workers)
         lease_s = lease(lease_s)
-        self._flat = only_buffer(parameters)
+        self._flat = single_buffer(parameters)
         self.timeout_s = seconds("timeout_s", timeout_s)
         self._count = portions
         self._loss: float | None = None
@@ -117,21 +119,22 @@ class Sandblaster:
         try:
             self.vectors.x.put(self._flat.load())
             more = {"lease_s": lease_s}
-            self.portions = Portions(box, name, portions, workers, size, dtype, **more)
+            self.portions = PortionScheduler(box, name, portions, workers, size, dtype, **more)
         except BaseException:
-            with suppress(SmboxError):  # the first error says more
+            with suppress(SmboxError):  # report the first error, not this one
                 self.vectors.free()
             raise
         self._box = box
         box.before_close(self._end)
 
     def evaluate(self) -> float:
-        """Have the workers compute f at x, and leave the gradient in ``vectors.gradient``.
+        """Have the workers compute f and its gradient at x; return f.
 
-        Losses are added in the order of the portions, gradients in that of the reports.
+        The gradient is left in ``vectors.gradient``. Losses are added in the order of the
+        portions, gradients in the order of the reports.
 
         Raises:
-            RequestTimeoutError: no worker reported in time; what was done of the round is lost.
+            RequestTimeoutError: no worker reported in time; the work of this round is lost.
         """
         losses = np.zeros(self._count)
         is_first = True
@@ -148,10 +151,10 @@ class Sandblaster:
         """Do one iteration.
 
         Raises:
-            RequestTimeoutError: no worker reported in time; the next step begins where this
-                one began, without pairs.
+            RequestTimeoutError: no worker reported in time; the next step begins at the same x,
+                without pairs.
         """
-        if self._is_at_trial:  # of a step that failed, and could not go back
+        if self._is_at_trial:  # an earlier step failed and could not restore x
             self._go_back()
         before, vectors = self._evaluations, self.vectors
         loss = self.evaluate() if self._loss is None else self._loss
@@ -161,16 +164,16 @@ class Sandblaster:
         if not stop:
             vectors.begin()
             loss, size = self._search(loss, slope)
-            stop = "" if size else NOTHING_LOWER
+            stop = "" if size else NOT_LOWERED
         if stop:
             vectors.forget()
         self._loss = loss
         return SandblasterStep(loss, size, self._evaluations - before, stop)
 
     def _search(self, loss: float, slope: float) -> tuple[float, float]:
-        """Move x along the direction; return the loss there and t, 0.0 if x is back."""
+        """Search along the direction; return the loss and t, or t = 0.0 if x was restored."""
         step = 1.0 if self.vectors.pairs else min(1.0, 1.0 / math.sqrt(slope))
-        self._loss = None  # until the step is over: an error leaves x at a trial
+        self._loss = None  # unknown until the step ends: an error leaves x at a trial
         self._is_at_trial = True
         for _ in range(TRIES_MAX):
             try:
@@ -192,7 +195,7 @@ class Sandblaster:
         self._is_at_trial = False
 
     def _direct(self) -> float:
-        """Compute the direction, that of the gradient if the pairs lead nowhere; return g.d."""
+        """Compute the direction and return g.d; drop the pairs if they give no descent."""
         slope = self.vectors.direct()
         if self.vectors.pairs and not 0.0 < slope < math.inf:
             self.vectors.forget()
@@ -205,19 +208,19 @@ class Sandblaster:
         self._flat.store()
 
     def close(self) -> None:
-        """End the run: workers stop at once, and all regions but x are freed. Idempotent.
+        """End the run: workers stop at once, and all regions except x are freed. Idempotent.
 
-        Also done when the box closes.
+        Closing the box calls it.
 
         Raises:
-            SmboxError: a node did not answer; call again to free the rest.
+            SmboxError: a node did not answer; call again to free the remaining regions.
         """
         self._box.not_before_close(self._end)
         self.portions.close()
         self.vectors.close()
 
     def _end(self) -> None:
-        """Close with the box: its memory may be gone, and the regions with it."""
+        """Close when the box closes; its memory and the regions may no longer exist."""
         with suppress(SmboxError):
             self.close()
 
@@ -229,7 +232,7 @@ class Sandblaster:
 
 
 def _stop(loss: float, slope: float) -> str:
-    """Say why no step can be taken; nothing if one can."""
+    """Return why no step is possible, or an empty string."""
     if not math.isfinite(loss):
         return LOSS_NOT_FINITE
     if not math.isfinite(slope):

@@ -1,4 +1,4 @@
-"""A worker's side of portions: it draws tickets and delivers gradients; see ``portions.py``."""
+"""Tickets: a worker draws tickets for portions and delivers gradients; see scheduler.py."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import numpy as np
 from smbox.deadline import left_s
 from smbox.errors import ConfigError, RegionFreedError, RequestTimeoutError
 from smbox_torch.checks import whole
-from smbox_torch.sandblaster.coordinator import Watch
-from smbox_torch.sandblaster.work_board import (
+from smbox_torch.sandblaster.coordinator_lease import CoordinatorWatch
+from smbox_torch.sandblaster.shared_state import (
     HEAD,
     POSITION,
     ROUND_SHIFT,
+    RunState,
     Ticket,
-    WorkBoard,
-    add_to,
+    fetch_add,
 )
 
 __all__ = ["Tickets"]
@@ -52,7 +52,7 @@ class Tickets:
             raise ConfigError("the run has no worker of this rank", rank=rank, workers=workers)
         self._tickets = box.attach(f"{name}.tickets", timeout_s=None)
         self.slot = box.attach(f"{name}.slot{rank}", timeout_s=None)
-        self._coordinator = Watch(box, name)
+        self._coordinator = CoordinatorWatch(box, name)
         self._rank = rank
         self._timeout_s = timeout_s
         self._portions = self._shared.shape[0] - HEAD - workers
@@ -68,12 +68,12 @@ class Tickets:
         try:
             return self._draw()
         except RegionFreedError:
-            self._demand_node()
+            self._check_node()
             return None
 
     def _draw(self) -> Ticket | None:
         while True:
-            value = add_to(self._tickets, 1)
+            value = fetch_add(self._tickets, 1)
             round_, position = value >> ROUND_SHIFT, value & POSITION
             board = self._await_round(max(1, round_))
             if board.is_over:
@@ -82,10 +82,10 @@ class Tickets:
                 continue
             if position - board.first < board.portions:
                 return Ticket(round_, position - board.first)
-            mine = Ticket(*divmod(self._label, 1 << ROUND_SHIFT))
-            left = [p for p in board.missing() if Ticket(round_, p) != mine]
-            if left:
-                return Ticket(round_, left[position % len(left)])
+            last = Ticket(*divmod(self._label, 1 << ROUND_SHIFT))
+            missing = [p for p in board.missing() if Ticket(round_, p) != last]
+            if missing:
+                return Ticket(round_, missing[position % len(missing)])
             self._await_round(round_ + 1)
 
     def deliver(self, ticket: Ticket, gradient: Any, loss: float) -> bool:
@@ -105,19 +105,19 @@ class Tickets:
             row = np.array([[ticket.label, np.float64(loss).view(np.int64)]])
             self._reports[self._rank : self._rank + 1].put(row)
         except RegionFreedError:
-            self._demand_node()
+            self._check_node()
             return False
         self._label = ticket.label
         return True
 
-    def _demand_node(self) -> None:
+    def _check_node(self) -> None:
         """Raise unless the node answers: a node that stops frees its regions, too."""
         self._box.stats()
 
-    def _await_round(self, least: int) -> WorkBoard:
+    def _await_round(self, least: int) -> RunState:
         return self._await(lambda board: board.round >= least)
 
-    def _await(self, is_met: Callable[[WorkBoard], bool]) -> WorkBoard:
+    def _await(self, is_met: Callable[[RunState], bool]) -> RunState:
         """Return the board as soon as it meets a condition, or the run is over."""
         while True:
             version = self._shared.version
@@ -142,5 +142,5 @@ class Tickets:
             else:
                 return
 
-    def _look(self) -> WorkBoard:
-        return WorkBoard(self._shared.get(), self._portions)
+    def _look(self) -> RunState:
+        return RunState(self._shared.get(), self._portions)

@@ -1,4 +1,4 @@
-"""Sandblaster L-BFGS: a worker, which computes losses and gradients of portions."""
+"""SandblasterWorker: computes losses and gradients of portions for Sandblaster L-BFGS."""
 
 from __future__ import annotations
 
@@ -14,27 +14,28 @@ from smbox_torch.checks import check_parameters, seconds, whole
 from smbox_torch.model.flat import FlatBuffer, FlatParameters
 from smbox_torch.sandblaster.tickets import Tickets
 
-__all__ = ["SandblasterWorker", "only_buffer"]
+__all__ = ["SandblasterWorker", "single_buffer"]
 
 
 class SandblasterWorker:
-    """A worker of a run: it computes losses and gradients of portions until the run ends.
+    """A worker of a Sandblaster run, which computes losses and gradients of portions.
 
     Args:
         box: the worker's own connection to the memory.
-        parameters: of its model: shapes and dtype as the coordinator's. Values come from x.
-        name: of the run.
-        rank: of this worker; no other process has it at the same time.
-        timeout_s: how long the coordinator may be silent, or not be there yet.
+        parameters: parameters of the worker's model, with the coordinator's shapes and dtype.
+            Their values are replaced by x.
+        name: name of the run.
+        rank: rank of this worker. No other living process may have it.
+        timeout_s: longest wait for the coordinator to start or to make progress, in seconds.
 
     Attributes:
-        computed: portions that it has computed.
+        computed: number of portions computed.
 
     Raises:
-        TypeError, LimitError: no run can have this name; nothing was made.
-        ConfigError: parameters of several dtypes, of 16 bits, or not those of the run; or the
-            run has no worker of this rank.
-        RegionNotFoundError: there was no coordinator in time, or it has just ended the run.
+        TypeError, LimitError: the name is not valid; no region was created.
+        ConfigError: the parameters have several dtypes, 16 bits, or another size or dtype than
+            the run's; or the run has no worker of this rank.
+        RegionNotFoundError: no coordinator started in time, or it has just ended the run.
     """
 
     def __init__(
@@ -50,26 +51,29 @@ class SandblasterWorker:
         check_prefix(name)
         rank, timeout_s = whole("rank", rank, least=0), seconds("timeout_s", timeout_s)
         self.computed = 0
-        self._flat = only_buffer(parameters, gradients=True)
+        self._flat = single_buffer(parameters, gradients=True)
         self._tickets = Tickets(box, name, rank, timeout_s)
         self._x = box.attach(f"{name}.x")
         self._round = 0
         own = (self._flat.size,), self._flat.dtype
         if own != (self._x.shape, str(self._x.dtype)):
             raise ConfigError(
-                "the worker's parameters are not those of the run", worker=own, name=name
+                "the worker's parameters differ from those of the run in size or dtype",
+                worker=own,
+                name=name,
             )
 
     def run(self, loss_of: Callable[[int], torch.Tensor]) -> None:
         """Compute portions until the coordinator ends the run.
 
         Args:
-            loss_of: returns the loss of a portion, 0 to portions - 1, at the parameters; f is
-                the sum over all portions. Every worker returns the same for the same portion.
+            loss_of: function that returns the loss of a portion, from 0 to portions - 1, at the
+                model's parameters. The objective f is the sum over all portions. It must return
+                the same value for the same portion on every worker.
 
         Raises:
             WorkerLostError: the coordinator died, or left without ending the run.
-            RequestTimeoutError: the coordinator was silent for too long.
+            RequestTimeoutError: the coordinator made no progress within ``timeout_s``.
         """
         while (ticket := self._tickets.draw()) is not None:
             if ticket.round != self._round:
@@ -86,14 +90,14 @@ class SandblasterWorker:
                 return
 
 
-def only_buffer(parameters: Iterable[torch.Tensor], *, gradients: bool = False) -> FlatBuffer:
-    """Return the parameters as one flat buffer; ConfigError: they are of several dtypes."""
+def single_buffer(parameters: Iterable[torch.Tensor], *, gradients: bool = False) -> FlatBuffer:
+    """Return the parameters as one flat buffer; ConfigError if they have several dtypes."""
     members = tuple(parameters)
     check_parameters(members)
     flat = FlatParameters(members, gradients=gradients)
     if len(flat.buffers) > 1:
         raise ConfigError(
-            "L-BFGS has one vector of parameters: convert the model to one dtype",
+            "L-BFGS needs all parameters in one dtype: convert the model to one dtype",
             dtypes=[buffer.dtype for buffer in flat.buffers],
         )
     return flat.buffers[0]

@@ -183,5 +183,5 @@ def test_models_that_do_not_fit_are_refused(box):
         Sandblaster(box, [torch.zeros(2, dtype=torch.float16)], run, workers=1, portions=1)
     with Sandblaster(box, [torch.zeros(3)], run, workers=1, portions=1):
         other = torch.zeros(4, requires_grad=True)
-        with pytest.raises(ConfigError, match="not those of the run"):
+        with pytest.raises(ConfigError, match="differ from those of the run"):
             SandblasterWorker(box, [other], run, rank=0)

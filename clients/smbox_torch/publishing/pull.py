@@ -1,4 +1,4 @@
-"""Wanted: what a pull asks of a publication, and where it goes."""
+"""One pull of a publication: version, tensors, deadline and target."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from smbox.deadline import check_seconds
 from smbox_torch.checks import whole
 from smbox_torch.publishing.publication import Entry, Layout, Source, has_no_shape, state_of
 
-__all__ = ["Wanted"]
+__all__ = ["Pull"]
 
 
-class Wanted:
-    """A pull: which version, which tensors of it, until when, and where they go.
+class Pull:
+    """One pull: the version and tensors to read, the deadline and the target.
 
     Attributes:
-        version: exactly this one; None: the newest.
-        at_least: the lowest version that will do.
+        version: the exact version to read; None: the newest.
+        at_least: the lowest version that satisfies the pull.
 
     Args: those of ``Subscriber.pull``.
 
     Raises:
-        ConfigError: there is no such version, they contradict each other, or nobody can wait
-            so long.
-        TypeError: a version is no whole number.
+        ConfigError: a version is out of range, ``version`` and ``newer_than`` are both given,
+            or the timeout is not valid.
+        TypeError: a version is not an integer.
     """
 
     def __init__(
@@ -44,12 +44,12 @@ class Wanted:
         newer_than = whole("newer_than", newer_than, least=0)
         if self.version is not None and newer_than:
             raise ConfigError(
-                "a pull is of one version, or of one newer than another",
+                "pass version= or newer_than=, not both",
                 version=version,
                 newer_than=newer_than,
             )
         if isinstance(names, str):
-            raise ConfigError("names is a list of names, not one name", names=names)
+            raise ConfigError("names must be a list of names, not one name", names=names)
         self.at_least = newer_than + 1 if self.version is None else self.version
         self._into = None if into is None else state_of(into)
         self._names = None if names is None else tuple(names)
@@ -57,15 +57,15 @@ class Wanted:
         self._deadline_s = time.monotonic() + timeout_s
 
     def left_s(self) -> float:
-        """Return the seconds that are left to wait."""
+        """Return the seconds until the deadline."""
         return self._deadline_s - time.monotonic()
 
-    def give_up(self) -> None:
-        """Let no time be left."""
+    def cancel(self) -> None:
+        """Set the deadline to the past, so that the pull ends."""
         self._deadline_s = -math.inf
 
     def timeout(self, message: str) -> RequestTimeoutError:
-        """Return the error of a pull that nothing came of in time."""
+        """Return the error for a pull that timed out."""
         return RequestTimeoutError(
             message,
             op="pull",
@@ -74,11 +74,11 @@ class Wanted:
             outcome="none",
         )
 
-    def choose(self, layout: Layout) -> dict[str, Entry]:
-        """Return the entries that are wanted, by name.
+    def select(self, layout: Layout) -> dict[str, Entry]:
+        """Return the entries to read, by name.
 
         Raises:
-            LayoutMismatchError: there are not all of them, or they do not fit the target.
+            LayoutMismatchError: some are not published, or they do not match the target.
         """
         published = layout.named()
         names = tuple(published) if self._names is None else self._names
@@ -93,10 +93,10 @@ class Wanted:
         return chosen
 
     @torch.inference_mode()
-    def fill(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Write tensors into the target, tied ones once.
+    def copy_to_target(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Copy tensors into the target, tied tensors once.
 
-        Tensors that were made in inference mode can be written in that mode only, others too.
+        In inference mode, because tensors created in it can be written only in it.
         """
         if self._into is None:
             return
@@ -130,7 +130,7 @@ def _check_fit(entry: Entry, target: Any) -> None:
     )
     if not fits:
         raise LayoutMismatchError(
-            "a target does not fit what was published: nothing was written",
+            "the target's tensor does not match the published one: nothing was written",
             entry=entry.name,
             shape=entry.shape,
             dtype=entry.dtype,
@@ -143,9 +143,9 @@ def _are_floats(*dtypes: torch.dtype) -> bool:
 
 
 def _overlaps_itself(tensor: torch.Tensor) -> bool:
-    """Tell whether elements share memory: a step is no longer than all shorter ones together.
+    """Return whether elements may share memory: a stride is at most the extent of smaller ones.
 
-    (Steps that interleave without meeting, as 2 and 3 may, count as overlapping.)
+    Strides that interleave without overlap, as 2 and 3 may, also count as overlapping.
     """
     reach = 0
     for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):

@@ -15,7 +15,7 @@ from smbox.errors import (
     RegionNotFoundError,
     RequestTimeoutError,
 )
-from smbox_torch.sandblaster.portions import Portions
+from smbox_torch.sandblaster.scheduler import PortionScheduler
 from smbox_torch.sandblaster.tickets import Tickets
 
 pytestmark = pytest.mark.shares
@@ -31,7 +31,7 @@ def run(box):
     def make(portions, workers):
         name = f"work-{uuid.uuid4().hex[:8]}"
         total = box.create(f"{name}.total", shape=SIZE)
-        return Portions(box, name, portions, workers, SIZE, "float32"), name, total
+        return PortionScheduler(box, name, portions, workers, SIZE, "float32"), name, total
 
     return make
 
@@ -140,7 +140,7 @@ def test_a_name_whose_run_has_ended_can_be_used_again(run, box, names_of):
         assert total.get().tolist() == [11.0] * SIZE
         portions.close()
         assert names_of(box, name) == [f"{name}.total"]
-        portions = Portions(box, name, 2, 1, SIZE, "float32")
+        portions = PortionScheduler(box, name, 2, 1, SIZE, "float32")
 
 
 def test_silence_is_a_timeout_on_both_sides(run, box):
@@ -164,10 +164,10 @@ def test_what_makes_no_sense_is_refused(run, box, names_of):
             Tickets(box, name, rank, WAIT_S)
     for portions, workers in ((0, 1), (1, 0), (1 << 32, 1), (1.5, 1), (1, True), (1, "2")):
         with pytest.raises((ConfigError, TypeError), match=r"portions|workers"):
-            Portions(box, f"{name}-again", portions, workers, SIZE, "float32")
+            PortionScheduler(box, f"{name}-again", portions, workers, SIZE, "float32")
     for lease_s in (0, -1.0, float("nan"), float("inf")):
         with pytest.raises(ConfigError, match="lease_s"):
-            Portions(box, f"{name}-again", 1, 1, SIZE, "float32", lease_s=lease_s)
+            PortionScheduler(box, f"{name}-again", 1, 1, SIZE, "float32", lease_s=lease_s)
     assert not names_of(box, f"{name}-again")
 
 
@@ -176,11 +176,11 @@ def test_what_cannot_be_made_leaves_nothing(run, box, names_of):
     for word in ("slot1", "reports", "board"):
         other = box.create(f"{name}.{word}", 1)
         with pytest.raises(RegionExistsError):
-            Portions(box, name, 2, 2, SIZE, "float32")
+            PortionScheduler(box, name, 2, 2, SIZE, "float32")
         assert names_of(box, name) == [f"{name}.{word}"]
         box.free(other)
     with pytest.raises(OutOfMemoryError):
-        Portions(box, name, 1, 64, 10_000_000, "float32")
+        PortionScheduler(box, name, 1, 64, 10_000_000, "float32")
     assert not names_of(box, name)
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["HEAD", "POSITION", "ROUND_SHIFT", "Ticket", "WorkBoard", "add_to"]
+__all__ = ["HEAD", "POSITION", "ROUND_SHIFT", "RunState", "Ticket", "fetch_add"]
 
 ROUND_SHIFT: Final = 32
 POSITION: Final = (1 << ROUND_SHIFT) - 1
@@ -31,7 +31,7 @@ class Ticket(NamedTuple):
 
 
 @dataclass(slots=True)
-class WorkBoard:
+class RunState:
     """What the coordinator tells all workers.
 
     Args:
@@ -73,6 +73,6 @@ class WorkBoard:
         return found
 
 
-def add_to(tickets: Any, number: int) -> int:
+def fetch_add(tickets: Any, number: int) -> int:
     """Add to the tickets; return what they were."""
     return int(tickets.fetch_and_op(np.array([number]), "sum")[0])

@@ -1,6 +1,7 @@
-"""The place of a run's coordinator: the coordinator holds it, and the workers watch it.
+"""The lease of a run's coordinator, which the workers check while they wait.
 
-The place is rank 0 of the run ``NAME.coordinator`` (``smbox.join``), which nobody else joins.
+The lease is that of rank 0 in the run ``NAME.coordinator`` (``smbox.join``), whose only member
+is the coordinator.
 """
 
 from __future__ import annotations
@@ -12,23 +13,23 @@ from smbox import Member, join
 from smbox.errors import RegionFreedError, RegionNotFoundError, WorkerLostError
 from smbox.roster import Roster, regions_of
 
-__all__ = ["Place", "Watch"]
+__all__ = ["CoordinatorLease", "CoordinatorWatch"]
 
 
 def _run_of(name: str) -> str:
     return f"{name}.coordinator"
 
 
-class Place:
-    """The coordinator's place, held until ``leave``.
+class CoordinatorLease:
+    """The coordinator's lease, renewed until ``release``.
 
     Args:
-        box: the memory.
-        name: of the run.
+        box: connection to the memory.
+        name: name of the run.
         lease_s: seconds without renewal after which workers count the coordinator as dead.
 
     Raises:
-        ConfigError: the lease cannot be kept.
+        ConfigError: the lease is too short to be renewed in time.
         RankTakenError: another living process coordinates a run of this name.
     """
 
@@ -38,20 +39,20 @@ class Place:
         self._member: Member = join(box, run, rank=0, expected=1, lease_s=lease_s)
         self._regions = regions_of(run)
 
-    def leave(self) -> None:
-        """Leave the place and free its regions. Idempotent."""
+    def release(self) -> None:
+        """Release the lease and free its regions. Idempotent."""
         self._member.leave()
         for region in self._regions:
             with suppress(RegionFreedError, RegionNotFoundError):
                 self._home.free(region)
 
 
-class Watch:
-    """A worker's view of the coordinator.
+class CoordinatorWatch:
+    """A worker's checks that the coordinator is alive.
 
     Args:
-        box: the worker's own.
-        name: of the run.
+        box: the worker's own connection to the memory.
+        name: name of the run.
 
     Raises:
         RegionNotFoundError: the run has ended.
@@ -63,11 +64,11 @@ class Watch:
 
     @property
     def look_s(self) -> float:
-        """Seconds between two looks."""
+        """Seconds between two checks."""
         return self._roster.look_s(0)
 
     def lost(self) -> WorkerLostError | None:
-        """Look; return the error if the coordinator died, or left without ending the run.
+        """Return the error if the coordinator died or left without ending the run, else None.
 
         Raises:
             RegionFreedError: the run has ended.
@@ -78,7 +79,7 @@ class Watch:
         found = view.of(0)
         how = "left without ending the run" if view.has_left(0) else "died"
         return WorkerLostError(
-            f"the coordinator {how}: begin another run, under another name",
+            f"the coordinator {how}: start another run under another name",
             host=found.host,
             pid=found.pid,
         )

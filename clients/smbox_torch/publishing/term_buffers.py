@@ -1,4 +1,4 @@
-"""Term: the buffers that one publisher writes to, and nobody after it."""
+"""The buffers of one term of a publisher, which only that publisher writes to."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from smbox import Box, Handle, Region
 from smbox_torch.publishing import publication
 from smbox_torch.publishing.publication import HEAD_NBYTES, VERSION_NBYTES, Entry, Layout
 
-__all__ = ["Term"]
+__all__ = ["TermBuffers"]
 
 TOGETHER_NBYTES: Final = 1 << 20
-"""Neighbours are written together up to this size, larger tensors by themselves."""
+"""Adjacent tensors are written together up to this size; a larger tensor is written alone."""
 
 INFLIGHT_NBYTES: Final = 32 << 20
-"""Bytes of copies (pieces, converted tensors) that wait to be sent, at most."""
+"""Largest number of bytes of copied or converted tensors in flight."""
 
 
-class Term:
-    """A fresh set of buffers, made as they are needed; see publication.py.
+class TermBuffers:
+    """The buffers of a new term, each created when first used; see publication.py.
 
     Attributes:
-        number: its own; those of later terms are higher.
-        layout: of all its versions.
+        number: number of the term; later terms have higher numbers.
+        layout: layout of all versions of the term.
 
     Args:
-        box: the memory.
-        name: of the publication.
-        layout: of all its versions.
+        box: connection to the memory.
+        name: name of the publication.
+        layout: layout of all versions of the term.
     """
 
     def __init__(self, box: Box, name: str, layout: Layout) -> None:
@@ -44,7 +44,7 @@ class Term:
         self._buffers: dict[int, Region] = {}
 
     def write(self, version: int, state: dict[str, torch.Tensor]) -> None:
-        """Write a version into its buffer; readers learn of it from the counter."""
+        """Write a version into its buffer; readers see it once the counter names it."""
         buffer = self._buffer(version % self.layout.keep)
         buffer[:VERSION_NBYTES].put(np.array([version], np.int64).view(np.uint8))
         waiting: deque[Handle[None]] = deque()
@@ -59,7 +59,7 @@ class Term:
         _wait(waiting)
 
     def _buffer(self, index: int) -> Region:
-        """Return a buffer; the first one makes the layout known."""
+        """Return a buffer, created if needed; the first call also writes the layout."""
         if not self._buffers:
             described = np.frombuffer(msgspec.json.encode(self.layout), np.uint8)
             self._box.create(publication.layout_name(self._name, self.number), init=described)
@@ -80,9 +80,9 @@ def _wait(waiting: deque[Handle[None]]) -> None:
 def _pieces(
     layout: Layout, state: dict[str, torch.Tensor]
 ) -> Iterator[tuple[int, torch.Tensor, bool]]:
-    """Yield first byte, ``u8[n]`` and whether that is a copy, until all bytes were there.
+    """Yield all pieces of a version: first byte, ``u8[n]`` and whether it is a copy.
 
-    Large tensors that lie in host memory as they are published are not copied.
+    A large, contiguous tensor in host memory that needs no conversion is not copied.
     """
     small: list[Entry] = []
     for entry in layout.stored():
@@ -115,7 +115,7 @@ def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
 
 @torch.no_grad()
 def _gathered(entries: list[Entry], state: dict[str, torch.Tensor]) -> torch.Tensor:
-    """Return the bytes of neighbours, converted and brought to the host."""
+    """Return the bytes of adjacent tensors, converted and copied to host memory."""
     first = entries[0].first
     memory = torch.zeros(entries[-1].limit - first, dtype=torch.uint8)
     for entry in entries:

@@ -8,10 +8,10 @@ from typing import Any
 
 from smbox.errors import RegionFreedError, SmboxError
 
-__all__ = ["Made"]
+__all__ = ["RunRegions"]
 
 
-class Made:
+class RunRegions:
     """Regions of a run and their end.
 
     Args:
@@ -24,7 +24,7 @@ class Made:
         self._name = name
         self._regions: dict[str, Any] = {}
 
-    def region(self, word: str, **settings: Any) -> Any:
+    def create(self, word: str, **settings: Any) -> Any:
         """Create a region.
 
         Args:
@@ -40,7 +40,7 @@ class Made:
         return made
 
     @contextmanager
-    def all_or_none(self) -> Iterator[None]:
+    def free_on_error(self) -> Iterator[None]:
         """Free what was made if the body fails."""
         try:
             yield
