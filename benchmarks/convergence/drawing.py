@@ -9,8 +9,8 @@ from typing import Any
 
 from catalog import CLASSES, ROWS
 from intervals import interval
-from kept import Result
 from plots import panels
+from result_files import Result
 from results import Results, accuracy
 
 CURVES = ("one", "sync", "easgd", "easgd-64", "eamsgd-64", "downpour", "downpour-64", "hybrid")

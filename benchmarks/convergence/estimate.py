@@ -6,8 +6,8 @@ import functools
 from collections.abc import Iterable
 
 from estimator import Estimator
-from kept import Result
 from parts import SLOWNESS
+from result_files import Result
 from rows import Settings
 from trainers import KINDS
 

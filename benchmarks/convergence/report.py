@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))  # where kept.py is
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # where result_files.py is
 
 import command_line
 import pages

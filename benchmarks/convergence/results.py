@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from kept import Result, grouped
+from result_files import Result, grouped
 from rows import Row, Settings
 
 from smbox.cli.bench.command import cpu_name

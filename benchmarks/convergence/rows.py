@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Self
 
-import kept
+import result_files
 
 Scenario = Literal["none", "slow", "killed", "joining"]
 
@@ -94,7 +94,7 @@ class Settings:
         told = self.as_json()
         for name in SHOWN_ONLY:
             del told["row"][name]
-        return kept.key(told)
+        return result_files.key(told)
 
     @property
     def name(self) -> str:

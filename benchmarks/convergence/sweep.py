@@ -20,18 +20,18 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))  # where kept.py is
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # where result_files.py is
 
 import command_line
-import kept
+import result_files
 import task
 from catalog import ROWS
 from claims import CLAIMED, UNDECIDED
 from cluster import Cluster, RunFailedError
 from estimate import TRAINING_PICTURES, estimator
-from kept import Result
-from missing import Missing, Tick
 from parts import parts
+from pending_runs import PendingRuns, Tick
+from result_files import Result
 from results import gathered
 from rows import EPOCHS, LOOKS, SHARE, Settings
 from trainers import KINDS
@@ -141,13 +141,13 @@ def go(
     Raises:
         SystemExit: some runs failed; the others are done.
     """
-    finished = [result for _, result in kept.load(read.out, runs)]
+    finished = [result for _, result in result_files.load(read.out, runs)]
     estimates = estimator(finished, training_pictures)
-    missing = Missing(runs, read.out, estimates)
+    missing = PendingRuns(runs, read.out, estimates)
     for name, count in Counter(each.row.name for each in missing.runs).items():
         one = next(each for each in missing.runs if each.row.name == name)
         print(f"{name:24} {count} x {estimates.seconds(one):6.0f} s")
-    missing.tell()
+    missing.report()
     if read.dry_run:
         return
     if read.data is not None:
@@ -157,7 +157,7 @@ def go(
         timeout_s = PATIENCE_S + PATIENCE * estimates.seconds(settings)
         return run(settings, read.cache, tick, timeout_s)
 
-    failed = missing.go(
+    failed = missing.run(
         do,
         _shown,
         budget_s=3600.0 * read.budget_hours,

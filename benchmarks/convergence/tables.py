@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from catalog import ROWS, baseline_of
 from intervals import interval, paired
-from kept import Result
 from pages import table
+from result_files import Result
 from results import Results, accuracy, by_seed
 from rows import Row
 from trainers import moving_rate_of, own_momentum_of, period_of

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))  # where kept.py is
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # where result_files.py is
 
 import command_line
 import pages

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))  # where kept.py is
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # where result_files.py is
 
 import task
 import torch

@@ -23,16 +23,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))  # where kept.py is
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # where result_files.py is
 
 import command_line
-import kept
 import report
+import result_files
 import torch
 from estimator import Estimator
-from kept import Result
-from missing import Missing
+from pending_runs import PendingRuns
 from plan import BATCH, BATCHES, ROWS, Row
+from result_files import Result
 
 import smbox
 
@@ -171,14 +171,14 @@ def main(words: Sequence[str] | None = None) -> None:
     """Run the rows that are missing, or write the page."""
     read = _read(words)
     if read.page:
-        found = kept.load(read.out, ROWS.values())
+        found = result_files.load(read.out, ROWS.values())
         report.write({row.name: result for row, result in found}, read.docs)
         return
     estimator = Estimator(lambda _: EACH_S, alike=lambda row: row)
-    missing = Missing(_rows(read), read.out, estimator)
-    missing.tell()
+    missing = PendingRuns(_rows(read), read.out, estimator)
+    missing.report()
     if not read.dry_run:
-        missing.go(lambda row, _: measured(row, read.data, is_tiny=read.tiny), _shown)
+        missing.run(lambda row, _: measured(row, read.data, is_tiny=read.tiny), _shown)
 
 
 if __name__ == "__main__":

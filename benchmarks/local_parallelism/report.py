@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from kept import Result
 from pages import NOT_MEASURED, fill, table
 from plan import ROWS, TITLES
 from plots import panels
+from result_files import Result
 
 PAGE = "local_parallelism.md"
 HEAD = (

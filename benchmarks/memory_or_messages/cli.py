@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import command_line
-import kept
+import result_files
 from estimator import Estimator
-from kept import Result
-from missing import Missing
+from pending_runs import PendingRuns
+from result_files import Result
 
 from memory_or_messages import measuring, page
 from memory_or_messages.rows import ROWS, Row, brief
@@ -42,13 +42,15 @@ def main(words: Sequence[str] | None = None) -> int:
     # gRPC must not look after our programs, which exec at once.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     if read.page:
-        page.write({row.name: result for row, result in kept.load(read.out, ROWS)}, read.docs)
+        page.write(
+            {row.name: result for row, result in result_files.load(read.out, ROWS)}, read.docs
+        )
         return 0
     rows = [brief(row) if read.brief else row for row in ROWS if row.name in read.only]
     estimator = Estimator(lambda row: row.estimate_s, alike=lambda row: row)
-    missing = Missing(rows, read.out, estimator)
-    missing.tell()
+    missing = PendingRuns(rows, read.out, estimator)
+    missing.report()
     if not read.dry_run:
         with measuring.ways_for(missing.runs) as ways:
-            missing.go(lambda row, _: measuring.measure(row, ways), shown)
+            missing.run(lambda row, _: measuring.measure(row, ways), shown)
     return 0

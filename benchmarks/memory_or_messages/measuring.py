@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from functools import partial
 
-from kept import Result
+from result_files import Result
 
 from memory_or_messages import grpc_ways, mpi_ways
 from memory_or_messages.rows import Calls, Row, Workload

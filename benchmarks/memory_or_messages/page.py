@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from kept import Result
 from pages import NOT_MEASURED, fill, table
+from result_files import Result
 
 from memory_or_messages.drawing import draw
 from memory_or_messages.grpc_ways import STREAM, UNARY

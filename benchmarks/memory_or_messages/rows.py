@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Final, Literal
 
-import kept
+import result_files
 
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -118,7 +118,7 @@ def brief(row: Row) -> Row:
 
 def _file_name(row: Row) -> str:
     """Return the name of the file of a row's result, which changes with every setting."""
-    return f"{row.name}-{kept.key([row.name, asdict(row)])}.json"
+    return f"{row.name}-{result_files.key([row.name, asdict(row)])}.json"
 
 
 def shown(nbytes: int) -> str:

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Final
 
 import command_line
-import kept
+import result_files
 from estimator import Estimator
-from kept import Result
-from missing import Missing
+from pending_runs import PendingRuns
+from result_files import Result
 
 from sandblaster import page
 from sandblaster.measuring import measure
@@ -56,12 +56,12 @@ def main(words: Sequence[str] | None = None) -> int:
     """Measure what is missing, or write the page."""
     read = arguments(words)
     if read.page:
-        page.write([result for _, result in kept.load(read.out, read.only)], read.docs)
+        page.write([result for _, result in result_files.load(read.out, read.only)], read.docs)
         return 0
     each_s = ITERATION_S * (WARM + read.iterations)
     estimator = Estimator(lambda row: each_s * row.size, alike=lambda row: row)
-    missing = Missing(read.only, read.out, estimator)
-    missing.tell()
+    missing = PendingRuns(read.only, read.out, estimator)
+    missing.report()
     if not read.dry_run:
-        missing.go(lambda row, tick: measure(row, read.iterations, tick), shown)
+        missing.run(lambda row, tick: measure(row, read.iterations, tick), shown)
     return 0

@@ -13,8 +13,8 @@ import time
 from typing import Any, Final
 
 import numpy as np
-from kept import Result
-from missing import Tick
+from pending_runs import Tick
+from result_files import Result
 
 import smbox
 from sandblaster.rows import HISTORY, WARM, Row

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final
 
 import pages
-from kept import Result
 from plots import panels
+from result_files import Result
 
 from sandblaster.ways import WAYS
 

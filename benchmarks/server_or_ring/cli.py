@@ -16,12 +16,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import command_line
-import kept
 import pages
+import result_files
 from estimator import Estimator
-from kept import Result
 from lab import needs
-from missing import Missing, Tick
+from pending_runs import PendingRuns, Tick
+from result_files import Result
 
 from server_or_ring import compute, page, running
 from server_or_ring.rows import Row, grid, parameters_of, predicted
@@ -87,15 +87,15 @@ def main(words: Sequence[str] | None = None) -> int:
     measured = compute.times(read.out)
     rows = list(grid(measured["seconds"], read.scale))
     if read.page:
-        page.write(read.docs, dict(kept.load(read.out, rows)), rows, measured)
+        page.write(read.docs, dict(result_files.load(read.out, rows)), rows, measured)
         return 0
     chosen = [row for row in rows if row.name in read.only]
-    missing = Missing(chosen, read.out, Estimator(estimate_s, alike=lambda row: row))
-    missing.tell()
+    missing = PendingRuns(chosen, read.out, Estimator(estimate_s, alike=lambda row: row))
+    missing.report()
     if read.dry_run:
         return 0
     budget_s = 3600.0 * read.budget_hours
-    failed = missing.go(run, shown, budget_s=budget_s, failures=(running.RowFailedError,))
+    failed = missing.run(run, shown, budget_s=budget_s, failures=(running.RowFailedError,))
     if failed:
         print(f"failed, and missing on the page: {', '.join(failed)}", file=sys.stderr)
     return 1 if failed else 0

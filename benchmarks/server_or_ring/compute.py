@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-import kept
+import result_files
 import torch
 
 from smbox_torch.planning import models
@@ -35,7 +35,7 @@ def times(folder: Path) -> dict[str, Any]:
     path = folder / FILE
     if not path.exists():
         print("measuring how long the models compute: some 3 minutes", flush=True)
-        kept.store(path, measure())
+        result_files.store(path, measure())
     told: dict[str, Any] = json.loads(path.read_text())
     return told
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kept import Result
 from plots import panels
+from result_files import Result
 
 from server_or_ring.rows import Row, parameters_of, predicted
 from server_or_ring.tables import TITLES, Results

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kept import Result
+from result_files import Result
 
 from server_or_ring.tables import MB, Results
 

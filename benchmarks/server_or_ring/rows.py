@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Self
 
-import kept
+import result_files
 
 from server_or_ring.compute import BATCH, MEASURED
 from server_or_ring.layers import Layer, even, layers_of
@@ -71,7 +71,7 @@ class Row:
     @property
     def file_name(self) -> str:
         """Name of the file of the result; it changes with every field."""
-        return f"{self.name}-{kept.key(asdict(self), digits=10)}.json"
+        return f"{self.name}-{result_files.key(asdict(self), digits=10)}.json"
 
     @property
     def name(self) -> str:

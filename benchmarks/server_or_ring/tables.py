@@ -5,8 +5,8 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 
-from kept import Result
 from pages import table
+from result_files import Result
 
 from server_or_ring.rows import Row, parameters_of, predicted
 from smbox_torch.planning.ways import WAYS

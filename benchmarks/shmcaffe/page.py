@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from intervals import interval, paired
-from kept import Result
 from pages import NOT_MEASURED, fill, table
 from plots import panels
+from result_files import Result
 from results import Results, accuracy, by_seed
 from trainers import moving_rate_of
 

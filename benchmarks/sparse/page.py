@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from kept import Result
 from pages import NOT_MEASURED, fill, table
 from plots import panels
+from result_files import Result
 
 from sparse.methods import METHODS
 from sparse.problem import LOSSES

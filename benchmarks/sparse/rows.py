@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import kept
+import result_files
 
 from sparse.methods import METHODS
 from sparse.problem import LOSSES, MU
@@ -82,7 +82,7 @@ class Settings:
     @property
     def file_name(self) -> str:
         """Name of the result's file; another one for any other setting."""
-        return f"{self.row.name}-{self.seed}-{kept.key(self.as_json())}.json"
+        return f"{self.row.name}-{self.seed}-{result_files.key(self.as_json())}.json"
 
 
 def rows() -> Iterator[Row]:

@@ -17,12 +17,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import command_line
-import kept
 import numpy as np
+import result_files
 import torch
 from estimator import Estimator
-from kept import Result
-from missing import Missing
+from pending_runs import PendingRuns
+from result_files import Result
 
 from smbox.cli.bench.command import cpu_name
 from sparse import page
@@ -78,12 +78,12 @@ def main(words: Sequence[str] | None = None) -> None:
     told = arguments(words)
     runs = wanted(told)
     if told.page:
-        page.write(kept.grouped(told.out, runs, lambda each: each.row), told.docs)
+        page.write(result_files.grouped(told.out, runs, lambda each: each.row), told.docs)
         return
     estimator = Estimator(lambda each: each.limit_s, alike=lambda each: each.row)
-    missing = Missing(runs, told.out, estimator)
-    missing.tell()
+    missing = PendingRuns(runs, told.out, estimator)
+    missing.report()
     if missing.runs and not told.dry_run:
         count = max(settings.row.workers for settings in missing.runs)
         with Workers(told.share, count) as workers:
-            missing.go(lambda each, _: workers.run(each) | {"machine": machine()}, shown)
+            missing.run(lambda each, _: workers.run(each) | {"machine": machine()}, shown)

@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 
 import numpy as np
 import torch
-from kept import Result
+from result_files import Result
 
 import smbox
 from sparse import text

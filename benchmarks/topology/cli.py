@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Final
 
 import command_line
-import kept
+import result_files
 from estimator import Estimator
-from kept import Result
 from lab import enclosure
-from missing import Missing
+from pending_runs import PendingRuns
+from result_files import Result
 
 from smbox.errors import SmboxError
 from topology import measuring, page, rows
@@ -64,18 +64,20 @@ def main(words: Sequence[str] | None = None) -> int:
     """Measure what is missing, or write the page."""
     told = arguments(words)
     if told.page:
-        found = kept.grouped(told.out, runs(told, list(rows.WAYS)), lambda each: each.way)
+        found = result_files.grouped(
+            told.out, runs(told, list(rows.WAYS)), lambda each: each.way
+        )
         page.write(found, told.docs)
         return 0
     estimator = Estimator(lambda _: EACH_S, alike=lambda each: each.way)
-    missing = Missing(runs(told, told.only), told.out, estimator)
+    missing = PendingRuns(runs(told, told.only), told.out, estimator)
     if missing.runs and not told.dry_run and not enclosure.is_inside():
         try:
             return enclosure.run([sys.executable, *sys.argv])
         except SmboxError as error:
             print(f"topology: {error}", file=sys.stderr)
             return 2
-    missing.tell()
+    missing.report()
     if not told.dry_run:
-        missing.go(lambda each, _: measuring.run(each), shown)
+        missing.run(lambda each, _: measuring.run(each), shown)
     return 0

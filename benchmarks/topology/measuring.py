@@ -14,9 +14,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from kept import Result
 from lab import counters, hosts, nodes, spec
 from lab.counters import Use
+from result_files import Result
 
 from smbox.cli.bench.command import cpu_name
 from topology.rows import Settings

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import pages
-from kept import Result
 from pages import NOT_MEASURED
 from plots import panels
+from result_files import Result
 
 from topology.rows import WAYS
 

@@ -6,7 +6,7 @@ import pytest
 import report
 from catalog import ROWS
 from claims import CLAIMED, UNDECIDED
-from kept import store
+from result_files import store
 from rows import Settings
 
 

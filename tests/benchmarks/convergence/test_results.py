@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from catalog import ROWS
-from kept import store
+from result_files import store
 from results import by_seed, gathered, load
 from rows import Settings
 

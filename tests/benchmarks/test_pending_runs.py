@@ -4,10 +4,10 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-import kept
 import pytest
+import result_files
 from estimator import Estimator, duration
-from missing import Missing, Tick
+from pending_runs import PendingRuns, Tick
 
 
 @dataclass(frozen=True)
@@ -45,14 +45,14 @@ def estimator() -> Estimator[Run]:
 
 
 def go(folder: Path, estimator: Estimator[Run], *, budget_s: float = math.inf) -> list[str]:
-    missing = Missing(RUNS, folder, estimator)
-    missing.tell()
-    return missing.go(do, shown, budget_s=budget_s, failures=(LostError,))
+    missing = PendingRuns(RUNS, folder, estimator)
+    missing.report()
+    return missing.run(do, shown, budget_s=budget_s, failures=(LostError,))
 
 
 def test_runs_are_done_once_and_a_failed_one_again(tmp_path: Path, estimator, capsys):
     assert go(tmp_path, estimator) == ["b"]
-    assert dict(kept.load(tmp_path, RUNS)) == {
+    assert dict(result_files.load(tmp_path, RUNS)) == {
         run: {"name": run.name, "took_s": 60.0} for run in (RUNS[0], RUNS[2])
     }
     told = capsys.readouterr().out
@@ -66,10 +66,10 @@ def test_runs_are_done_once_and_a_failed_one_again(tmp_path: Path, estimator, ca
 
 
 def test_another_error_ends_it_and_finished_runs_stay(tmp_path: Path, estimator):
-    missing = Missing(RUNS, tmp_path, estimator)
+    missing = PendingRuns(RUNS, tmp_path, estimator)
     with pytest.raises(LostError):
-        missing.go(do, shown)
-    assert [run for run, _ in kept.load(tmp_path, RUNS)] == [RUNS[0]]
+        missing.run(do, shown)
+    assert [run for run, _ in result_files.load(tmp_path, RUNS)] == [RUNS[0]]
 
 
 def test_no_run_starts_that_would_end_behind_the_budget(tmp_path: Path, estimator, capsys):

@@ -1,4 +1,4 @@
-"""Results of runs: one JSON file each, found again by the settings that its name stands for."""
+"""Result files: one JSON file for each run, whose name contains a hash of the settings."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class Run(Protocol):
 
     @property
     def name(self) -> str:
-        """For people: in progress and messages."""
+        """Name for progress bars and messages."""
 
     @property
     def file_name(self) -> str:
-        """Of the result's file; another one for other settings."""
+        """Name of the result file, which differs for different settings."""
 
 
 R = TypeVar("R", bound=Run)
@@ -29,13 +29,13 @@ K = TypeVar("K", bound=Hashable)
 
 
 def key(settings: Any, digits: int = 12) -> str:
-    """Return hex digits that change with every value of JSON-ready settings (SHA-256)."""
+    """Return the first hex digits of the SHA-256 hash of settings encoded as JSON."""
     told = json.dumps(settings, sort_keys=True)
     return hashlib.sha256(told.encode()).hexdigest()[:digits]
 
 
 def store(path: Path, result: Result) -> None:
-    """Write a result; the file is complete or not there, whenever this is interrupted."""
+    """Write a result atomically: after an interruption the file is complete or missing."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_suffix(f".{os.getpid()}.part")
     beside.write_text(json.dumps(result, indent=1) + "\n")
@@ -43,7 +43,7 @@ def store(path: Path, result: Result) -> None:
 
 
 def load(folder: Path, runs: Iterable[R]) -> Iterator[tuple[R, Result]]:
-    """Yield the runs whose results are in the folder, and these; other files do not count."""
+    """Yield each run that has a result file, with its result; ignore other files."""
     for run in runs:
         path = folder / run.file_name
         if path.exists():
@@ -51,7 +51,7 @@ def load(folder: Path, runs: Iterable[R]) -> Iterator[tuple[R, Result]]:
 
 
 def grouped(folder: Path, runs: Iterable[R], by: Callable[[R], K]) -> dict[K, list[Result]]:
-    """Read the results of the runs that are there, by a property; in the order of the runs."""
+    """Return the results of runs grouped by a property, in the order of the runs."""
     found: dict[K, list[Result]] = {}
     for run, result in load(folder, runs):
         found.setdefault(by(run), []).append(result)

@@ -1,4 +1,4 @@
-"""The runs of an experiment whose results are missing: told, done one by one, and kept."""
+"""PendingRuns: executes the runs of an experiment that have no result file yet."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Generic
 
-import kept
+import result_files
 from estimator import Estimator, duration
-from kept import R, Result
+from result_files import R, Result
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TimeElapsedColumn
 
@@ -20,31 +20,31 @@ from smbox_torch.launching.launcher import terminable
 COLUMNS = ("{task.description}", BarColumn(20), "{task.percentage:3.0f} %", TimeElapsedColumn())
 
 Tick = Callable[[float], None]
-"""To be called with a run's progress, from 0 to 1."""
+"""Callback that takes a run's progress, from 0 to 1."""
 
 
-class Missing(Generic[R]):
-    """Does runs, and tells how long the others will take.
+class PendingRuns(Generic[R]):
+    """Executes pending runs and prints the estimated remaining time.
 
     Args:
-        wanted: runs that are asked for, in order.
-        folder: of the results.
-        estimator: of their times.
+        wanted: all runs of the experiment, in order.
+        folder: folder of the result files.
+        estimator: estimates the time of a run.
     """
 
     def __init__(self, wanted: Sequence[R], folder: Path, estimator: Estimator[R]) -> None:
-        self.runs = kept.missing(folder, wanted)
+        self.runs = result_files.missing(folder, wanted)
         self._wanted = len(wanted)
         self._folder = folder
         self._estimator = estimator
         self._console = Console()
 
-    def tell(self) -> None:
-        """Say how long the missing runs will take."""
+    def report(self) -> None:
+        """Print the number of pending runs and the time that they will take."""
         total = duration(self._seconds(self.runs))
         self._say(f"{len(self.runs)} of {self._wanted} runs are missing: some {total}")
 
-    def go(
+    def run(
         self,
         do: Callable[[R, Tick], Result],
         told: Callable[[R, Result], str],
@@ -52,13 +52,13 @@ class Missing(Generic[R]):
         budget_s: float = math.inf,
         failures: tuple[type[Exception], ...] = (),
     ) -> list[str]:
-        """Do the missing runs, or those that fit into the budget.
+        """Execute the pending runs, or those that fit into the budget.
 
         Args:
-            do: does a run.
-            told: words a run's result, in one line.
-            budget_s: a run that would end later is not started, and none after it.
-            failures: errors of a run that leave the others to be done.
+            do: executes a run and returns its result.
+            told: formats a run's result in one line.
+            budget_s: stop before the first run that would end later, in seconds.
+            failures: errors of a run after which the next runs are still executed.
 
         Returns:
             Names of the runs that failed.
@@ -85,11 +85,11 @@ class Missing(Generic[R]):
         return failed
 
     def _do(self, run: R, do: Callable[[R, Tick], Result], tick: Tick) -> Result:
-        """Do one run and keep its result."""
+        """Execute one run and store its result."""
         began_s = time.monotonic()
         result = do(run, tick)
         self._estimator.learn(run, result.get("took_s", time.monotonic() - began_s))
-        kept.store(self._folder / run.file_name, result)
+        result_files.store(self._folder / run.file_name, result)
         return result
 
     def _seconds(self, runs: Sequence[R]) -> float:
