@@ -25,8 +25,8 @@ def open_umask():
 def test_every_segment_belongs_to_this_user_alone(open_umask, place):
     local, remote = place.box("shm"), place.box("tcp")
     ones = np.ones(8, np.float32)
-    local.create("by client", init=ones).put(ones)  # makes a journal slot of this process
-    remote.create("by node", init=ones).fetch_and_op(ones)  # makes a ring
+    local.create("local", init=ones).put(ones)  # makes a journal slot of this process
+    remote.create("remote", init=ones).fetch_and_op(ones)  # makes a ring
     remote.counter("steps").add(1)
 
     names = listing(f"{layout.PREFIX}{place.name}.")
