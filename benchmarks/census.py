@@ -1,11 +1,11 @@
-"""Count the core: lines of code, files, and the Python functions that one put goes through.
+"""Count lines and files of the core, and the Python functions that one put calls.
 
     python benchmarks/census.py           # the tables of docs/architecture.md
     python benchmarks/census.py --tour    # its tour of the files
 
 Lines of code are lines of Python and C without blanks, comments and docstrings. The core is
-smbox without smbox.cli and smbox.testing, plus memnode. Calls are those of Python functions of
-the core in one put of 4 KiB, after a few puts to warm up.
+smbox without smbox.cli and smbox.testing, plus memnode. The calls are those of Python functions
+of the core in one put of 4 KiB, after a few puts to warm up.
 """
 
 from __future__ import annotations
@@ -47,41 +47,41 @@ os.kill(int(sys.argv[2]), signal.SIGTERM)
 
 SECTIONS = {
     "smbox": "the client API",
-    "smbox/wire": "the protocol, both ends, without I/O",
-    "smbox/native": "the core in C, and how it is built and loaded",
-    "smbox/memory": "segments, orders to the native library, recovery",
-    "smbox/transports": "frames in, frames out",
+    "smbox/wire": "the protocol, pure code for both ends",
+    "smbox/native": "commit, reader and kernels in C; build and loading",
+    "smbox/memory": "segments, orders for the native library, recovery",
+    "smbox/transports": "transports: frames in, frames out",
     "smbox/client": "the client's end of the wire",
-    "smbox/paths": "from a verb to mapped memory or to a channel",
+    "smbox/paths": "data paths: mapped memory or messages",
     "smbox/many": "several nodes as one address space",
     "smbox/cli": "the command line",
     "smbox/cli/bench": "the benchmark",
-    "smbox/testing": "what tests and third parties compare a memory with",
-    "smbox/testing/stepping": "the native library, one instruction at a time",
-    "smbox/testing/chaos": "kills, pauses and cuts at random",
+    "smbox/testing": "oracles and contract checks, for smbox and third parties",
+    "smbox/testing/stepping": "the native library, stepped instruction by instruction",
+    "smbox/testing/chaos": "kills, pauses and cut connections at random",
     "memnode": "the memory node",
     "clients/smbox_torch": "PyTorch",
     "clients/smbox_torch/averaging": "synchronous SGD",
     "clients/smbox_torch/demo": "the command `smbox demo`",
     "clients/smbox_torch/downpour": "Downpour SGD and SSP",
     "clients/smbox_torch/elastic": "elastic averaging",
-    "clients/smbox_torch/hogwild": "workers that never wait",
+    "clients/smbox_torch/hogwild": "lock-free workers",
     "clients/smbox_torch/hybrid": "groups of workers",
     "clients/smbox_torch/integrations": "training frameworks",
     "clients/smbox_torch/launching": "the command `smbox run`",
     "clients/smbox_torch/model": "the tensors of a model",
-    "clients/smbox_torch/optimizer": "the base of the algorithms",
-    "clients/smbox_torch/pipeline": "stages of a model in different processes",
+    "clients/smbox_torch/optimizer": "the base classes of the algorithms",
+    "clients/smbox_torch/pipeline": "a model split over processes",
     "clients/smbox_torch/planning": "the command `smbox plan`",
     "clients/smbox_torch/publishing": "versions of weights",
     "clients/smbox_torch/sandblaster": "L-BFGS",
-    "clients/smbox_torch/topology": "links of a run, and groups that follow them",
-    "clients/smbox_torch/workers": "the workers of a run",
+    "clients/smbox_torch/topology": "measured links and the groups that follow from them",
+    "clients/smbox_torch/workers": "membership and coordination of workers",
 }
 
 APART_FEATURES = {
     "several nodes, striped regions": ("smbox/many/", "smbox/head.py", "memnode/group.py"),
-    "locks, and who is in a run": (
+    "locks and membership": (
         "smbox/heartbeat.py",
         "smbox/lease.py",
         "smbox/lock.py",
@@ -96,9 +96,9 @@ APART_FEATURES = {
         "smbox/transports/handshake.py",
         "memnode/access.py",
     ),
-    "handles that chain": ("smbox/combining.py",),
+    "chained and grouped handles": ("smbox/combining.py",),
 }
-"""Files that one feature needs, and an address space of one node could do without."""
+"""Files that only one feature needs: an address space of one node works without them."""
 
 
 def core() -> list[Path]:
@@ -227,13 +227,13 @@ def census() -> str:
         rows.append((f"`{part}`", *counted(inside, lines)))
     in_c = sum(lines[path] for path in files if path.suffix != ".py")
     rows.append(("all", str(len(files)), f"{sum(lines.values()):,}, of which {in_c:,} in C"))
-    features = [("what one could do without", "files", "lines of code")]
+    features = [("feature", "files", "lines of code")]
     kept = set(files)
     for feature, names in APART_FEATURES.items():
         own = [path for path in files if shown(path).startswith(names)]
         kept -= set(own)
         features.append((feature, *counted(own, lines)))
-    features.append(("the core without these", *counted(kept, lines)))
+    features.append(("core without these features", *counted(kept, lines)))
     at_client = client_calls()
     paths = [("a put of 4 KiB", "depth of calls", "functions called")]
     for name, calls in (
