@@ -39,11 +39,11 @@ class ManyPath:
         """The transport of the nodes, or several joined by "+"."""
         return "+".join(sorted({node.box.transport for node in self._nodes.values()}))
 
-    def start(self, wanted: PathRequest) -> Work:
+    def start(self, request: PathRequest) -> Work:
         """Return an unstarted change or read; see LocalPath."""
-        if wanted.first == wanted.limit and wanted.info is not None:
-            return self.wait_version(cast(StripedInfo, wanted.info), 0)
-        shares = wanted.shares()
+        if request.first == request.limit and request.info is not None:
+            return self.wait_version(cast(StripedInfo, request.info), 0)
+        shares = request.shares()
         return ManyWork([Share(self._nodes, offset, share) for offset, share in shares])
 
     def version(self, info: StripedInfo, timeout_s: float | None = None) -> int:

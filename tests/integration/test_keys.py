@@ -29,7 +29,7 @@ def test_a_removed_client_is_out_and_others_go_on(guarded):
     (guarded.folder / "clients" / "gone.toml").unlink()
     with pytest.raises(AccessDeniedError, match="node refuses this key"):
         smbox.connect(guarded.address, key=guarded.folder / "gone.key")
-    assert guarded.denies(theirs.get, "no more")
+    assert guarded.denies(theirs.get, "not authorised any more")
     assert region.get().tolist() == ONES.tolist()
 
 

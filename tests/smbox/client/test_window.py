@@ -22,8 +22,8 @@ class Counting:
         self._inner = inner
         self._in_flight = self.most = 0
 
-    def send(self, frames, *, lent=False):
-        is_sent = self._inner.send(frames, lent=lent)
+    def send(self, frames, *, zero_copy=False):
+        is_sent = self._inner.send(frames, zero_copy=zero_copy)
         self._in_flight += is_sent
         self.most = max(self.most, self._in_flight)
         return is_sent
