@@ -1,8 +1,8 @@
 """Lease renewal: one heartbeat thread for each memory renews the leases of this process.
 
-A node that does not answer delays only its own renewals. The threads are daemons and keep
-no process alive. Their leases leave their places when the interpreter exits. A forked child has
-no such threads, and renews nothing of its parent's.
+A node that does not answer delays only the renewals of its own leases. The threads are daemons.
+When the interpreter exits, the process leaves all places. A forked child has no heartbeat
+threads and renews no leases of its parent.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from smbox.roster import Roster, View
 _LOG = logging.getLogger(__name__)
 
 LEAVE_TIMEOUT_S: Final = 1.0
-"""Longest wait for a node by a process that exits."""
+"""Longest wait for a node when a box closes or the process exits."""
 
 
 class Holder:
-    """A place of a roster that this process holds, or is to take.
+    """A place of a roster that this process holds or will take.
 
-    A thread renews it once it is taken. It is left by :meth:`leave`, when the box closes, or
-    when the interpreter exits.
+    The heartbeat thread renews its lease. The process leaves the place by :meth:`leave`, when
+    the box closes, or when the interpreter exits.
 
     Attributes:
-        memory: the box whose memory the place lies in.
+        memory: the box with the memory of the place.
         interval_s: seconds between two renewals.
 
     Args:
-        roster: with the place.
+        roster: the roster of the place.
         rank: number of the place.
-        lease: of the place.
-        launch: see Record.
+        lease: lease of the place.
+        launch: see ``Record``.
     """
 
     def __init__(self, roster: Roster, rank: int, lease: Lease, *, launch: int = 0) -> None:
@@ -57,48 +57,49 @@ class Holder:
 
     @property
     def is_held(self) -> bool:
-        """Whether this object holds its place, as far as this process knows."""
+        """Return True if, as far as is known, this object holds its place."""
         return self._lease.is_held
 
     def check(self) -> None:
         """Raise LeaseLostError unless this process holds the place.
 
-        Asks the node only if the lease was not renewed in time.
+        Sends a request only if the lease was not renewed in time.
         """
         self._lease.check()
 
     def leave(self, *, timeout_s: float | None = None) -> None:
-        """Free the place: nobody waits for this process. Idempotent.
+        """Free the place. Idempotent.
 
-        Where the node does not answer, the place is free when the lease has passed.
+        If the node does not answer, the place is free once the lease expires.
 
         Args:
-            timeout_s: to wait for the node; None: the box's.
+            timeout_s: seconds to wait for the node; None: the timeout of the box.
         """
         self._end()
         with suppress(SmboxError):
             self._lease.leave(deadline_s=deadline_given(timeout_s))
 
     def beat(self) -> None:
-        """Renew the lease and look around; the heartbeat's thread calls this.
+        """Renew the lease and read the roster; called by the heartbeat thread.
 
-        A node that does not answer may answer again; a memory that is gone ends the lease. A
-        lease that was found expired has another generation then, which others do not know yet.
+        If the node does not answer, the next call tries again. If the memory no longer exists,
+        the lease is lost. A renewal of an expired lease begins a generation, and the record is
+        then written again.
         """
         lease = self._lease
         try:
             lease.renew(deadline_s=deadline_of(self.interval_s))
         except (ConfigError, PeerLostError, RegionFreedError) as error:
-            lease.lose(f"the memory of the lease is gone: {error}")
+            lease.lose(f"the memory of the lease no longer exists: {error}")
         except SmboxError as error:
-            _LOG.debug("a lease could not be renewed: %s", error)
+            _LOG.debug("cannot renew a lease: %s", error)
         if not lease.is_held:
             return
         try:
             if self._watch().records[self._place] is None:
-                self._introduce(deadline_of(self.interval_s))
+                self._write_record(deadline_of(self.interval_s))
         except SmboxError as error:
-            _LOG.debug("the holders could not be looked for: %s", error)
+            _LOG.debug("cannot read or write the records of holders: %s", error)
 
     def _watch(self) -> View:
         return self._look(deadline_of(self.interval_s))
@@ -109,14 +110,14 @@ class Holder:
         return self._roster.look(mine=mine, deadline_s=deadline_s)
 
     def _begin(self, deadline_s: float | None = None) -> None:
-        """Start renewing the place just taken, and write its record for other members.
+        """Write the record of a place that was just taken, and start to renew its lease.
 
         Raises:
-            SmboxError: that could not be written; the place is left again.
+            SmboxError: the record could not be written; the place is free again.
         """
         self._record = Record.own(launch=self._launch)
         try:
-            self._introduce(deadline_s)
+            self._write_record(deadline_s)
             keep(self)
             self.memory.before_close(self._close)
         except BaseException:
@@ -124,7 +125,7 @@ class Holder:
             self.leave(timeout_s=min(LEAVE_TIMEOUT_S, left_s))
             raise
 
-    def _introduce(self, deadline_s: float | None) -> None:
+    def _write_record(self, deadline_s: float | None) -> None:
         """Write the record of this process."""
         record = replace(self._record, generation=self._lease.generation)
         self._roster.write(self._place, record, deadline_s=deadline_s)
@@ -139,15 +140,15 @@ class Holder:
 
 
 _CHANGED = threading.Condition()
-"""Protects the two below. Reentrant: its owner may collect garbage and so drop a holder."""
+"""Protects _DUE_S and _SERVED. Reentrant: garbage collection may call ``drop`` in its owner."""
 _DUE_S: Final[dict[Holder, float]] = {}
-"""When each holder is renewed next, on the monotonic clock."""
+"""Time of the next renewal of each holder, on the monotonic clock."""
 _SERVED: Final[set[object]] = set()
-"""Memories that have a thread."""
+"""Memories that have a heartbeat thread."""
 
 
 def keep(holder: Holder) -> None:
-    """Renew a holder's lease on the thread of its memory until the holder loses its place."""
+    """Renew a holder's lease, on the thread of its memory, until it is dropped or lost."""
     memory = holder.memory
     try:
         with _CHANGED:
@@ -156,14 +157,14 @@ def keep(holder: Holder) -> None:
             is_served = memory in _SERVED
             _SERVED.add(memory)
         if not is_served:
-            # Not under the lock: start() waits for the thread, which may collect garbage before
-            # it runs, and so drop a holder that nobody uses any more.
+            # Without the lock: start() waits for the new thread, in which garbage collection
+            # may call drop().
             name = "smbox-heartbeat"
             threading.Thread(target=_serve, args=(memory,), name=name, daemon=True).start()
     except BaseException:
-        _SERVED.discard(memory)  # an interrupt may leave two threads: each renews
+        _SERVED.discard(memory)  # after an interrupt two threads may renew; that is harmless
         raise
-    atexit.unregister(_leave_all)  # last registered, first called: before nodes are ended
+    atexit.unregister(_leave_all)  # registered last, it runs first: before nodes are ended
     atexit.register(_leave_all)
 
 
@@ -178,12 +179,12 @@ def _serve(memory: object) -> None:
     while (holder := _next(memory)) is not None:
         try:
             holder.beat()
-        except Exception:  # noqa: BLE001 -- what goes wrong with one lease ends no other
-            _LOG.exception("a lease could not be renewed, and will be tried again")
+        except Exception:  # noqa: BLE001 -- a failure of one lease must not affect others
+            _LOG.exception("cannot renew a lease; the heartbeat thread will retry")
 
 
 def _next(memory: object) -> Holder | None:
-    """Wait until something is due and return it; None, at the thread's end, if all left."""
+    """Wait until a renewal is due and return its holder; None if no holder is left."""
     with _CHANGED:
         while mine := {
             each: at_s for each, at_s in _DUE_S.copy().items() if each.memory is memory
@@ -202,16 +203,17 @@ def _next(memory: object) -> Holder | None:
 
 
 def _leave_all() -> None:
-    """Free all places, at the exit of the interpreter."""
+    """Leave all places; called when the interpreter exits."""
     for holder in _DUE_S.copy():
         holder.leave(timeout_s=LEAVE_TIMEOUT_S)
 
 
-def _begin_anew() -> None:
+def _reset() -> None:
+    """Forget all holders in a forked child, which has no heartbeat threads."""
     global _CHANGED  # noqa: PLW0603 - another thread of the parent may have held it at the fork
     _CHANGED = threading.Condition()
-    _DUE_S.clear()  # the parent's threads do not run in a forked child
+    _DUE_S.clear()
     _SERVED.clear()
 
 
-os.register_at_fork(after_in_child=_begin_anew)
+os.register_at_fork(after_in_child=_reset)

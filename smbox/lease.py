@@ -1,21 +1,21 @@
-"""Leases: places in a region that one holder at a time keeps by renewing them.
+"""Leases: places in a region; each place has one holder, which renews it.
 
-A place is one row of int64 words: the lease word, then values of the holder, then its lease in
-milliseconds. Each word is ``generation << 40 | number`` and changes by one operation only, an
-atomic maximum:
+A place is one row of int64 words: the lease word, the values of the holder, and the duration of
+its lease in milliseconds. Each word is ``generation << 40 | number``. Words change only by an
+atomic maximum, which returns the old words:
 
-    take     (generation + 1) << 40        who finds the old generation in the answer holds it
-    renew    generation << 40 | 2 * beats  the answer shows whether somebody has taken it since
-    expire   word | 1                      an observer, once the word stood still for lease_s
+    take     (generation + 1) << 40        succeeds if the old word has the old generation
+    renew    generation << 40 | 2 * beats  fails if the old word has a later generation
+    expire   word | 1                      by an observer that saw no change for the lease
     leave    generation << 40 | LEFT
 
-An odd number has no holder. A renewal is larger than the mark of an observer that did not see
-it: nobody takes the place of a holder that renewed before the mark was set.
+A place with an odd number is free. If the holder renews before an observer sets the expiry
+mark, the maximum discards the mark, and no process can take the place.
 
-The generation is the holder's token: the words of a successor are larger, so nothing that an
-earlier holder writes, however late, changes them. No clock is shared: each observer measures
-with its own monotonic clock for how long a word stood still. Of two that take a place at the
-same moment the slower one may raise the values of the faster one, and lengthen its lease.
+The generation is a fencing token: the words of a successor are larger, so a late write of an
+earlier holder changes nothing. Clocks are not compared: each observer measures with its own
+monotonic clock how long a word stays the same. If two processes take a place at the same time,
+the one that fails may increase the values and the lease duration of the other.
 """
 
 from __future__ import annotations
@@ -40,66 +40,66 @@ I64 = NDArray[np.int64]
 
 NUMBER_BITS: Final = 40
 NUMBER_MAX: Final = (1 << NUMBER_BITS) - 1
-"""Largest value of a holder; the word's generation stands above it."""
+"""Largest value of a holder. The bits above it hold the generation."""
 
 LEFT: Final = NUMBER_MAX
 EXPIRED: Final = 1
 """Bit of the lease word: the holder did not renew in time."""
 
 BEAT: Final = 2
-"""What a renewal adds to the lease word."""
+"""Increment of the lease word for each renewal."""
 
 RENEWALS: Final = 4
-"""Renewals, and looks of an observer, in one lease."""
+"""Number of renewals by the holder, and of reads by an observer, in one lease."""
 
 _PER_SECOND: Final = 1000
-_TAKEN: Final = "this process did not renew its lease in time, and another one took its place"
+_TAKEN: Final = "this process did not renew its lease in time; another process took its place"
 
 
 def check_lease(lease_s: object) -> float:
-    """Return a lease that can be kept, in seconds.
+    """Return a lease duration in seconds as a float.
 
     Raises:
-        ConfigError: it is no positive finite number.
+        ConfigError: it is not a positive finite number.
     """
     if not isinstance(lease_s, Real) or not 0.0 < float(lease_s) < math.inf:
-        raise ConfigError("lease_s is a positive number of seconds", lease_s=lease_s)
+        raise ConfigError("lease_s must be a positive number of seconds", lease_s=lease_s)
     return float(lease_s)
 
 
 def generations(words: I64) -> I64:
-    """Return how often each place was taken; 0: never."""
+    """Return the generations of words: how often each place was taken; 0: never."""
     return words >> NUMBER_BITS
 
 
 def numbers(words: I64) -> I64:
-    """Return what the words say besides their generation."""
+    """Return the numbers of words, without the generations."""
     return words & NUMBER_MAX
 
 
 def leases_s(words: I64) -> NDArray[np.float64]:
-    """Return for how long places are kept after a renewal, in seconds, by their last words."""
+    """Return the lease durations in seconds that the last words of places hold."""
     return numbers(words) / _PER_SECOND
 
 
 def is_held(words: I64) -> NDArray[np.bool_]:
-    """Return which places have a holder that neither left nor was found expired."""
+    """Return which lease words have a holder that neither left nor was marked as expired."""
     found: NDArray[np.bool_] = (words > 0) & (words & EXPIRED == 0)
     return found
 
 
 def expire(row: Region, word: int, *, deadline_s: float | None = None) -> bool:
-    """Mark a place as free for all observers, unless its lease word has changed since.
+    """Mark a place as expired for all observers, unless its lease word has changed.
 
-    A holder that is alive after all takes it again at its next renewal.
+    If the holder is alive, it takes the place again at its next renewal.
 
     Args:
         row: the place, ``i64[1, k]``.
-        word: its lease word as it stood still.
-        deadline_s: to wait for the node until then; None: the timeout of the box.
+        word: the lease word that did not change for the lease.
+        deadline_s: deadline of the request; None: the timeout of the box.
 
     Returns:
-        Whether it is free; False: its holder has renewed, or somebody has taken it.
+        True if the place is free; False if it was renewed or taken.
     """
     mark = np.zeros(row.shape, np.int64)
     mark[0, 0] = word | EXPIRED
@@ -108,26 +108,26 @@ def expire(row: Region, word: int, *, deadline_s: float | None = None) -> bool:
 
 
 def _clock_s() -> float:
-    """Return seconds that pass while the host is suspended, too; other hosts' clocks run on."""
+    """Return the seconds since boot, with those in which the host was suspended."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class Lease:
-    """One process's hold of a place; thread-safe.
+    """The lease of this process on a place; thread-safe.
 
-    A holder that did not renew in time goes on if nobody has taken the place since; else it
-    raises LeaseLostError, once and for all. A forked child holds nothing.
+    A holder that did not renew in time keeps the place if no other process has taken it.
+    Otherwise each later call raises LeaseLostError. A forked child does not hold the lease.
 
     Attributes:
-        generation: of the hold, or of the last one.
-        values: the holder's, as they were set last, k - 2 of them.
+        generation: current or last generation of this holder.
+        values: current values of this holder, k - 2 of them.
 
     Args:
-        row: the place, ``i64[1, k]``: the lease word, k - 2 values, and the lease.
-        lease_s: how long the place is kept after a renewal, in seconds.
+        row: the place, ``i64[1, k]``: the lease word, k - 2 values, the lease duration.
+        lease_s: seconds after the last renewal until the place expires.
 
     Raises:
-        ConfigError: lease_s cannot be kept.
+        ConfigError: lease_s is not a positive finite number.
     """
 
     def __init__(self, row: Region, lease_s: float) -> None:
@@ -137,27 +137,27 @@ class Lease:
         self.values: tuple[int, ...] = (0,) * (row.shape[1] - 2)
         self._beats = 0
         self._renewed_s = -math.inf
-        self._lost = "nobody has taken this place yet"
+        self._lost = "this process has not taken the place"
         self._owner = os.getpid()
         self._mutex = threading.Lock()
 
     @property
     def is_held(self) -> bool:
-        """Whether the place is held, as far as this process knows."""
+        """Return True if, as far as is known, this process holds the place."""
         return not self._lost and os.getpid() == self._owner
 
     def take(
         self, generation: int, values: Sequence[int], *, deadline_s: float | None = None
     ) -> bool:
-        """Take a place that was found free in this generation; return whether it worked.
+        """Take a place that was free in the given generation.
 
         Args:
-            generation: of the words that were found.
-            values: the first values of the new holder, k - 2 of them.
-            deadline_s: as :meth:`renew`.
+            generation: generation of the free place.
+            values: initial values of the new holder, k - 2 of them.
+            deadline_s: see :meth:`renew`.
 
         Returns:
-            False if somebody else was first; the place is theirs.
+            False if another process took the place first.
         """
         with held(self._mutex, deadline_s):
             if not self._take(generation, tuple(values), deadline_s):
@@ -166,65 +166,66 @@ class Lease:
             return True
 
     def renew(self, *, deadline_s: float | None = None) -> None:
-        """Keep the place for another lease.
+        """Renew the lease.
 
         Args:
-            deadline_s: to wait for the node until then; None: the timeout of the box.
+            deadline_s: deadline of the request; None: the timeout of the box.
 
         Raises:
-            LeaseLostError: somebody else holds the place.
-            RequestTimeoutError: the node did not answer; the place is kept until its lease
-                ends for those who see it.
+            LeaseLostError: another process holds the place.
+            RequestTimeoutError: the node did not answer; the place stays held until an
+                observer sees the lease expire.
         """
         with self._holding(deadline_s):
             self._renew(self.values, deadline_s)
 
     def set(self, index: int, value: int, *, deadline_s: float | None = None) -> None:
-        """Set a value and renew; raises as :meth:`renew` does, and then nothing is set.
+        """Set a value and renew. If it raises an error, see :meth:`renew`, nothing is set.
 
         Raises:
             ConfigError: the value is negative or above NUMBER_MAX.
         """
         if not 0 <= value <= NUMBER_MAX:
-            raise ConfigError(f"a value is from 0 to {NUMBER_MAX}", value=value)
+            raise ConfigError(f"a value must be from 0 to {NUMBER_MAX}", value=value)
         with self._holding(deadline_s):
             values = (*self.values[:index], value, *self.values[index + 1 :])
-            if value < self.values[index]:  # a maximum lowers nothing: begin a generation
+            if value < self.values[index]:  # only a new generation can decrease a word
                 self._retake(values, deadline_s)
             else:
                 self._renew(values, deadline_s)
 
     def check(self, *, deadline_s: float | None = None) -> None:
-        """Raise LeaseLostError if the place is lost; ask the node if the lease has passed."""
+        """Raise LeaseLostError if the place is lost; renew first if the lease has expired."""
         self._check()
         if _clock_s() - self._renewed_s > self.lease_s:
             self.renew(deadline_s=deadline_s)
 
     def check_process(self) -> None:
-        """Raise LeaseLostError in a forked child of the process that holds the place."""
+        """Raise LeaseLostError in a forked child of the process that made this object."""
         if os.getpid() != self._owner:
             raise LeaseLostError(
-                "the parent process holds this place; join again in the child",
+                "this place belongs to the parent process; join again in the child",
                 region=self.row.name,
             )
 
     def lose(self, reason: str) -> None:
-        """Hold nothing any more, for a reason that the next use is told."""
+        """Mark the lease as lost; later calls raise LeaseLostError with the first reason."""
         self._lost = self._lost or reason
 
     def leave(self, *, deadline_s: float | None = None) -> None:
-        """Free the place at once. Idempotent; does nothing where the place is lost.
+        """Free the place at once. Idempotent; does nothing if the lease is lost.
 
         Raises:
-            RequestTimeoutError: the node did not answer; the place is free after its lease.
+            RequestTimeoutError: the node did not answer; the place is free once the lease
+                expires.
         """
         if self.is_held:
             self.lose("this process left its place")
-            self._raise(self.generation, (LEFT, *self.values), deadline_s)
+            self._maximum(self.generation, (LEFT, *self.values), deadline_s)
 
     @contextmanager
     def _holding(self, deadline_s: float | None) -> Iterator[None]:
-        """Hold the mutex; LeaseLostError, without waiting for it, where the place is lost."""
+        """Hold the mutex; raise LeaseLostError, without waiting, if the place is lost."""
         self._check()
         with held(self._mutex, deadline_s):
             self._check()
@@ -237,7 +238,7 @@ class Lease:
 
     def _take(self, generation: int, values: tuple[int, ...], deadline_s: float | None) -> bool:
         began_s = _clock_s()
-        old = self._raise(generation + 1, (0, *values), deadline_s)
+        old = self._maximum(generation + 1, (0, *values), deadline_s)
         if int(old[0] >> NUMBER_BITS) != generation:
             return False
         self.generation, self.values = generation + 1, values
@@ -247,7 +248,7 @@ class Lease:
     def _renew(self, values: tuple[int, ...], deadline_s: float | None) -> None:
         self._beats += BEAT
         began_s = _clock_s()
-        old = self._raise(self.generation, (self._beats, *values), deadline_s)
+        old = self._maximum(self.generation, (self._beats, *values), deadline_s)
         if int(old[0] >> NUMBER_BITS) != self.generation:
             self.lose(_TAKEN)
             self._check()
@@ -256,17 +257,23 @@ class Lease:
         self.values, self._renewed_s = values, began_s
 
     def _retake(self, values: tuple[int, ...], deadline_s: float | None) -> None:
-        """Hold the same place in the next generation."""
+        """Take the same place in the next generation."""
         if not self._take(self.generation, values, deadline_s):
             self.lose(_TAKEN)
-        elif self._lost:  # left by another thread, which marked the generation before
-            self._raise(self.generation, (LEFT, *values), deadline_s)
+        elif self._lost:  # another thread left, and marked only the previous generation
+            self._maximum(self.generation, (LEFT, *values), deadline_s)
         self._check()
 
-    def _raise(self, generation: int, row: Sequence[int], deadline_s: float | None) -> I64:
-        """Raise the words to those of a generation; return the old ones, ``i64[k]``."""
-        kept = max(1, round(min(self.lease_s * _PER_SECOND, NUMBER_MAX)))
-        words = [[generation << NUMBER_BITS | number for number in (*row, kept)]]
-        raised, wait_s = np.array(words, np.int64), answer_s(deadline_s)
-        old: I64 = self.row.fetch_and_op(raised, "max", timeout_s=wait_s)[0]
+    def _maximum(self, generation: int, row: Sequence[int], deadline_s: float | None) -> I64:
+        """Write words of a generation by an atomic maximum; return the old ones, ``i64[k]``.
+
+        Args:
+            generation: their generation.
+            row: numbers of the lease word and of the values, k - 1 of them.
+            deadline_s: see :meth:`renew`.
+        """
+        lease_ms = max(1, round(min(self.lease_s * _PER_SECOND, NUMBER_MAX)))
+        words = [[generation << NUMBER_BITS | number for number in (*row, lease_ms)]]
+        operand, wait_s = np.array(words, np.int64), answer_s(deadline_s)
+        old: I64 = self.row.fetch_and_op(operand, "max", timeout_s=wait_s)[0]
         return old

@@ -1,11 +1,11 @@
-"""Locks: one holder at a time among all processes and hosts, kept by a lease.
+"""Named locks among all processes and hosts; a lease limits how long a dead holder keeps one.
 
-A lock is a roster of one place (smbox/roster.py): whoever takes the place holds the lock, and
-renews the lease in the background. Smart Memory Box 2 has locks of regions; these have names.
+A lock is a roster with one place (smbox/roster.py). The process that takes the place holds the
+lock and renews the lease in the background. Smart Memory Box 2 locks regions instead of names.
 
-A holder that is stopped for longer than its lease may wake up after somebody else has taken
-the lock. So what it guards should refuse old holders: ``fence`` grows with every holder
-(Kleppmann: How to do distributed locking, 2016, calls it a fencing token).
+A holder that is stopped for longer than its lease may continue after another process has taken
+the lock. The guarded resource should therefore refuse old holders by ``fence``, a fencing token
+that grows with every holder (Kleppmann: How to do distributed locking, 2016).
 """
 
 from __future__ import annotations
@@ -24,33 +24,34 @@ from smbox.roster import Roster, regions_of
 LEASE_S: Final = 10.0
 _PLACE: Final = 0
 _SUFFIX: Final = ".lock"
-_ROOM_NBYTES: Final = max(map(len, regions_of(_SUFFIX)))
+_SUFFIX_NBYTES: Final = max(map(len, regions_of(_SUFFIX)))
 
 
 class Lock(Holder):
-    """A named lock, made by ``Box.lock``; a context manager, which acquires and releases it.
+    """A named lock, made by ``Box.lock``; a ``with`` block acquires and releases it.
 
-    It belongs to the process that acquires it, not to a thread, and is not reentrant: of two
-    Lock objects of one name only one is held at a time, in the same process too. A killed
-    holder loses it after its lease, on the same host at once; a restart of the node takes it
-    from nobody. Waiting is not fair: any waiter may be next.
+    A lock belongs to a process, not to a thread, and is not reentrant: of two Lock objects of
+    one name only one is held at a time, even in one process. A killed holder loses the lock
+    after its lease, on the same host at once. A restart of the node ends no hold. Waiting is
+    not fair: any waiter may be next.
 
     Args:
         memory: the box.
-        name: of the lock: prefix of its two regions, NAME.lock.members and .records.
+        name: name of the lock, the prefix of its two regions NAME.lock.members and
+            NAME.lock.members.records.
         lease_s: seconds without renewal after which the holder counts as dead.
-        timeout_s: how long ``acquire`` and a ``with`` block wait, in seconds.
+        timeout_s: longest wait of ``acquire`` and of a ``with`` block, in seconds.
 
     Raises:
-        TypeError, LimitError, ConfigError: impossible arguments; nothing was made.
+        TypeError, LimitError, ConfigError: an argument is invalid; nothing was created.
     """
 
     def __init__(
         self, memory: Directory, name: str, *, lease_s: float, timeout_s: float
     ) -> None:
-        check_prefix(name, _ROOM_NBYTES)
+        check_prefix(name, _SUFFIX_NBYTES)
         if not timeout_s >= 0.0:
-            raise ConfigError("timeout_s is a number of seconds", timeout_s=timeout_s)
+            raise ConfigError("timeout_s must be a number of seconds", timeout_s=timeout_s)
         check_lease(lease_s)
         roster = Roster(memory, f"{name}{_SUFFIX}", capacity=1)
         super().__init__(roster, _PLACE, Lease(roster.place(_PLACE), lease_s))
@@ -59,16 +60,16 @@ class Lock(Holder):
 
     @property
     def fence(self) -> int:
-        """A number that is larger than that of every earlier holder.
+        """The fencing token: a number larger than that of every earlier holder.
 
         Raises:
-            LeaseLostError: this lock is not held.
+            LeaseLostError: this object does not hold the lock.
         """
         self.check()
         return self._lease.generation
 
     def holder(self) -> MemberInfo | None:
-        """Return who holds the lock now: host, pid, since; None: nobody."""
+        """Return the holder of the lock now: host, pid, since; None if it is free."""
         view = self._roster.look()
         return None if view.is_free(_PLACE) else view.of(_PLACE)
 
@@ -76,15 +77,17 @@ class Lock(Holder):
         """Wait for the lock and take it; return its fence.
 
         Args:
-            timeout_s: longest wait, in seconds; None: that of the lock.
+            timeout_s: longest wait, in seconds; None: ``timeout_s`` of the lock.
 
         Raises:
-            RequestTimeoutError: somebody else holds it, whom the error names; it was not
-                taken. Or the node did not answer: then it may be taken until a lease passes.
+            RequestTimeoutError: another process holds the lock, which was not taken; the error
+                names the holder. Or the node did not answer; the lock may be taken until a
+                lease expires.
             ConfigError: this object holds the lock already.
         """
         if self.is_held:
-            raise ConfigError("this lock is held already: it is not reentrant", lock=self.name)
+            message = "this object holds the lock already: a lock is not reentrant"
+            raise ConfigError(message, lock=self.name)
         wanted_s = self.timeout_s if timeout_s is None else check_seconds(timeout_s)
         deadline_s = deadline_of(wanted_s)
         lease = Lease(self._roster.place(_PLACE), self._lease.lease_s)
@@ -104,11 +107,11 @@ class Lock(Holder):
         return lease.generation
 
     def release(self) -> None:
-        """Let the next one have the lock; the lease ends it where the node does not answer.
+        """Release the lock. If the node does not answer, the lock is free after its lease.
 
         Raises:
-            LeaseLostError: it was not held, or has been lost meanwhile: what it guarded was
-                not guarded all the time.
+            LeaseLostError: this object did not hold the lock, or has lost it: another process
+                may have used the guarded resource.
         """
         self._end()
         self._lease.check()
@@ -119,7 +122,7 @@ class Lock(Holder):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Release; an error of the block counts more than one of the release."""
+        """Release the lock; an error of the block takes precedence over one of the release."""
         try:
             self.release()
         except SmboxError:
@@ -132,7 +135,7 @@ class Lock(Holder):
 
 def _held(name: str, holder: MemberInfo, timeout_s: float) -> RequestTimeoutError:
     return RequestTimeoutError(
-        "another process holds the lock: wait longer, or see what it does",
+        "another process holds the lock: wait longer, or check that process",
         op="lock",
         lock=name,
         host=holder.host,

@@ -1,12 +1,12 @@
-"""Meetings of a run: where a member stands among them, and how long it waits for the others.
+"""Meetings of a run: the meeting word of a member, and the wait for the other members.
 
-Where it stands is one number, which only grows:
+The meeting word of a member is a number that only grows:
 
-    2 n - 1     it has come to meeting n, and waits for the others
-    2 n         meeting n was held
+    2 n - 1     it has arrived at meeting n and waits for the others
+    2 n         meeting n is complete
 
-Every ``ENDS``-th meeting is an end. A member goes to the next end at once, whatever meetings
-lie before it: those wait for it no more, and an end waits for all.
+Every ``ENDS``-th meeting is an end. ``finish`` goes directly to the next end: meetings before
+it do not wait for that member. An end waits for all members.
 """
 
 from __future__ import annotations
@@ -21,77 +21,76 @@ from numpy.typing import NDArray
 
 from smbox.deadline import check_seconds, deadline_of
 from smbox.errors import RequestTimeoutError
+from smbox.lease import I64
 from smbox.member_record import MemberInfo
 
 _LOG = logging.getLogger(__name__)
 
-I64 = NDArray[np.int64]
-
 ENDS: Final = 1 << 32
-"""Meetings from one end to the next; a member's word has room for 127 ends."""
+"""Meetings from one end to the next. A meeting word can count 127 ends."""
 
 MEET_TIMEOUT_S: Final = 300.0
-"""Longest wait for those who never came, where the living are waited for without limit."""
+"""Longest wait for members that never joined, if the wait for living ones has no limit."""
 
-TELL_S: Final = 60.0
-"""Between two lines of the log that name who is missing."""
+WARNING_INTERVAL_S: Final = 60.0
+"""Seconds between two log lines that name the missing members."""
 
 
-def following(word: int) -> int:
-    """Return the meeting that is next; one that a member came to and gave up is next again."""
+def next_meeting(word: int) -> int:
+    """Return the next meeting of a member; after a timeout, the same meeting again."""
     return word // 2 + 1
 
 
-def end(word: int) -> int:
-    """Return the end that is next."""
-    return -(-following(word) // ENDS) * ENDS
+def next_end(word: int) -> int:
+    """Return the next end of a member."""
+    return -(-next_meeting(word) // ENDS) * ENDS
 
 
-def has_come(words: I64, number: int) -> NDArray[np.bool_]:
-    """Tell who has come to a meeting, or to a later one."""
+def has_arrived(words: I64, number: int) -> NDArray[np.bool_]:
+    """Return which members have arrived at a meeting or at a later one."""
     return words >= 2 * number - 1
 
 
 def is_at_end(words: I64) -> NDArray[np.bool_]:
-    """Tell who waits at an end for the others."""
+    """Return which members wait at an end."""
     found: NDArray[np.bool_] = words % (2 * ENDS) == 2 * ENDS - 1
     return found
 
 
 def first_word(others: I64) -> int:
-    """Return the word of a member that joins: after all meetings that these have held.
+    """Return the meeting word of a new member: the last meeting that the others completed.
 
-    It has still to come to an end at which others wait.
+    The new member takes part in an end at which others wait.
     """
     held = np.where(is_at_end(others), others + 1 - 2 * ENDS, others // 2 * 2)
     return int(held.max(initial=0))
 
 
 class MeetingWait:
-    """One wait, from its making on.
+    """The time limit of one wait, which begins when the object is made.
 
     Args:
-        timeout_s: longest wait. None: as long as somebody lives who has not come, then
-            MEET_TIMEOUT_S for those who never came.
+        timeout_s: longest wait, in seconds. None: no limit while a living member is missing,
+            then MEET_TIMEOUT_S for expected members that never joined.
 
     Attributes:
-        deadline_s: when the wait ends, on the monotonic clock; None: without limit.
+        deadline_s: end of the wait on the monotonic clock; None: no limit.
 
     Raises:
-        ConfigError: timeout_s is no number of seconds.
+        ConfigError: timeout_s is not a number of seconds.
     """
 
     def __init__(self, timeout_s: float | None) -> None:
         self._timeout_s = MEET_TIMEOUT_S if timeout_s is None else check_seconds(timeout_s)
         self._end_s = deadline_of(self._timeout_s)
         self.deadline_s = None if timeout_s is None else self._end_s
-        self._tell_s = deadline_of(TELL_S)
+        self._warn_s = deadline_of(WARNING_INTERVAL_S)
 
     def left_s(self, absent: Sequence[MemberInfo]) -> float:
-        """Return how long to wait for these at most, until to ask again.
+        """Return the seconds until the caller must call this again; log missing members.
 
         Raises:
-            RequestTimeoutError: it was too long; the error names who did not come.
+            RequestTimeoutError: the wait timed out; the error names the missing members.
         """
         now_s = time.monotonic()
         if self.deadline_s is None and any(each.alive for each in absent):
@@ -102,10 +101,10 @@ class MeetingWait:
                 op="meet",
                 timeout_s=self._timeout_s,
             )
-        if now_s >= self._tell_s:
-            self._tell_s = now_s + TELL_S
+        if now_s >= self._warn_s:
+            self._warn_s = now_s + WARNING_INTERVAL_S
             _LOG.warning("a meeting of the run waits for %s", _named(absent))
-        return min(self._end_s, self._tell_s) - now_s
+        return min(self._end_s, self._warn_s) - now_s
 
 
 def _named(members: Sequence[MemberInfo]) -> str:

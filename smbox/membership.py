@@ -1,7 +1,7 @@
 """Membership: joining a run, the rank of a process, and the state of the other members.
 
-Places lie in the region ``NAME.members`` (smbox/lease.py has their words), who holds them in
-``NAME.members.records``.
+The region ``NAME.members`` contains the places (smbox/lease.py describes their words), the
+region ``NAME.members.records`` the records of their holders.
 """
 
 from __future__ import annotations
@@ -13,30 +13,37 @@ from smbox.errors import ConfigError, LimitError, RankTakenError
 from smbox.head import check_prefix
 from smbox.heartbeat import Holder
 from smbox.lease import Lease, check_lease, numbers
-from smbox.meeting import MEET_TIMEOUT_S, MeetingWait, end, first_word, following, has_come
+from smbox.meeting import (
+    MEET_TIMEOUT_S,
+    MeetingWait,
+    first_word,
+    has_arrived,
+    next_end,
+    next_meeting,
+)
 from smbox.member_record import MemberInfo, hash_of
 from smbox.roster import CAPACITY, LEASE, MEETINGS, Roster, View, regions_of
 
 LEASE_S: Final = 10.0
-_ROOM_NBYTES: Final = max(map(len, regions_of("")))
-_PROGRESS, _MEETINGS = range(2)  # values of a lease: columns behind the lease word
+_SUFFIX_NBYTES: Final = max(map(len, regions_of("")))
+_PROGRESS, _MEETINGS = range(2)  # indices of the values of a lease
 
 
 class Member(Holder):
-    """A process's place in a run, made by ``smbox.join``; thread-safe, a context manager.
+    """The membership of a process in a run, made by ``smbox.join``; thread-safe.
 
-    A thread renews the lease and looks for the others ``RENEWALS`` times per lease. The process
-    leaves by :meth:`leave`, when the box closes, or when the interpreter exits; a killed one
-    is out when its lease has passed. A process that was stopped for longer goes on if nobody
-    has taken its rank; else :meth:`check`, ``progress`` and :meth:`meet` raise LeaseLostError
-    from then on.
+    A thread renews the lease and reads the state of the others ``RENEWALS`` times per lease.
+    The process leaves by :meth:`leave`, at the end of a ``with`` block, when the box closes, or
+    when the interpreter exits. A killed process counts as dead when its lease expires. One that
+    was stopped for longer keeps its rank if no other process has taken it; otherwise
+    :meth:`check`, ``progress`` and :meth:`meet` raise LeaseLostError from then on.
 
     Attributes:
-        rank: of this process, from 0.
-        expected: how many members the run was started with; 0: unknown.
-        late: whether it joined after somebody had expired, or after progress was made.
+        rank: rank of this process, from 0.
+        expected: number of members that the run was started with; 0: unknown.
+        late: it joined after a member had expired or made progress.
         lease_s: seconds without renewal after which it counts as dead.
-        is_counted: whether ``progress`` is somebody's to set, an optimizer's for one.
+        is_counted: another object, such as an optimizer, sets ``progress``.
     """
 
     def __init__(
@@ -52,17 +59,17 @@ class Member(Holder):
 
     @property
     def count(self) -> int:
-        """Living members now, this one too."""
+        """Number of living members now, with this one; reads the node."""
         return self.look().count
 
     @property
     def workers(self) -> int:
-        """Living members, and those expected that never came; as of the last look."""
+        """Number of living members and expected ranks that never joined; sends no request."""
         return max(1, self.seen.count + len(self.seen.never_came(self.expected)))
 
     @property
     def seen(self) -> View:
-        """The last look, at most a fraction of a lease old; asks the node nothing."""
+        """Result of the last read, at most a fraction of a lease old; sends no request."""
         return self._roster.seen
 
     def look(self) -> View:
@@ -70,12 +77,12 @@ class Member(Holder):
 
         Raises:
             RequestTimeoutError: the node did not answer.
-            LeaseLostError: this is a forked child; the parent has joined, not the child.
+            LeaseLostError: this is a forked child; only its parent has joined.
         """
         return self._look()
 
     def members(self) -> list[MemberInfo]:
-        """Return members that joined and did not leave, by rank; dead ones until replaced."""
+        """Return the members that joined and did not leave, by rank, with dead ones."""
         view = self.look()
         return [view.of(rank) for rank in sorted(view.alive() + view.expired())]
 
@@ -87,13 +94,13 @@ class Member(Holder):
 
     @property
     def progress(self) -> int:
-        """How far this member is, 0 to 2**40 - 1; begins where its predecessor was.
+        """Progress of this member, 0 to 2**40 - 1; initially that of its predecessor.
 
-        Setting it tells the node at once.
+        An assignment returns once the value is at the node.
 
         Raises:
             LeaseLostError: another process has taken this rank; nothing was set.
-            ConfigError: out of range; nothing was set.
+            ConfigError: the value is out of range; nothing was set.
         """
         return self._lease.values[_PROGRESS]
 
@@ -102,35 +109,35 @@ class Member(Holder):
         self._lease.set(_PROGRESS, value)
 
     def meet(self, *, timeout_s: float = MEET_TIMEOUT_S) -> None:
-        """Return when all living members, and the expected who never came, have called this.
+        """Wait until all living members, and expected ones that never joined, call this.
 
-        Who died or left is not waited for, nor who waits in :meth:`finish`. A member that joins
-        later takes part from the next meeting on that has not been held.
+        It does not wait for members that died, left, or wait in :meth:`finish`. A member that
+        joins later takes part from the next meeting on that is not complete.
 
         Raises:
-            RequestTimeoutError: somebody did not come; the error names who. This member counts
-                as having come.
+            RequestTimeoutError: the error names the missing members. This member counts as
+                present.
             LeaseLostError: another process has taken this rank.
         """
-        self._meet(following(self._lease.values[_MEETINGS]), timeout_s)
+        self._meet(next_meeting(self._lease.values[_MEETINGS]), timeout_s)
 
     def finish(self, *, timeout_s: float | None = None) -> None:
-        """Return when all living members, and the expected who never came, have called this.
+        """Wait until all living members, and expected ones that never joined, call this.
 
-        Who died or left is not waited for; who is in another meeting is. From the call on, also
-        after an error, meetings do not wait for this member, until a ``finish`` returned. After
-        each minute of waiting a line of the log (WARNING) names who is missing.
+        It does not wait for members that died or left, but for those in other meetings. From
+        the call on, even after an error, meetings do not wait for this member until a
+        ``finish`` has returned. Each minute a log line (WARNING) names the missing members.
 
         Args:
-            timeout_s: longest wait. None: as long as somebody lives who has not come, then
-                MEET_TIMEOUT_S for the expected who never came.
+            timeout_s: longest wait, in seconds. None: no limit while a living member is
+                missing, then MEET_TIMEOUT_S for expected members that never joined.
 
         Raises:
-            RequestTimeoutError: somebody did not come; the error names who. Call again.
+            RequestTimeoutError: the error names the missing members. Call ``finish`` again.
             LeaseLostError: another process has taken this rank.
             ConfigError: this member has finished 127 times; nothing changed.
         """
-        self._meet(end(self._lease.values[_MEETINGS]), timeout_s)
+        self._meet(next_end(self._lease.values[_MEETINGS]), timeout_s)
 
     def _meet(self, number: int, timeout_s: float | None) -> None:
         wait = MeetingWait(timeout_s)
@@ -149,13 +156,13 @@ class Member(Holder):
     def _absent(self, number: int, deadline_s: float | None) -> list[MemberInfo]:
         """Return the members that a meeting waits for."""
         view = self._look(deadline_s)
-        is_here = has_come(numbers(view.words[:, MEETINGS]), number)
+        is_here = has_arrived(numbers(view.words[:, MEETINGS]), number)
         late = [rank for rank in view.alive() if not is_here[rank]]
         return [view.of(rank) for rank in late + view.never_came(self.expected)]
 
-    def _introduce(self, deadline_s: float | None) -> None:
-        super()._introduce(deadline_s)
-        self._look(deadline_s)  # so that the last look knows this member, too
+    def _write_record(self, deadline_s: float | None) -> None:
+        super()._write_record(deadline_s)
+        self._look(deadline_s)  # ``seen`` contains this member from now on
 
     def _watch(self) -> View:
         self._roster.ask_node(self.interval_s)
@@ -180,27 +187,28 @@ def join(
     lease_s: float = LEASE_S,
     launch: str = "",
 ) -> Member:
-    """Take a rank of a run and keep it; see :class:`Member`.
+    """Take a rank of a run and renew its lease; see :class:`Member`.
 
     Args:
-        box: the memory; when it closes, the process leaves.
-        name: of the run: prefix of the regions.
-        rank: of this process, where a launcher gave it one; it waits up to a lease for a
-            predecessor that may be dead. None: the lowest that is free or expired.
-        expected: how many members the run is started with.
+        box: the box with the memory; when it closes, the process leaves.
+        name: name of the run, the prefix of its regions.
+        rank: the rank that a launcher gave to this process; ``join`` waits up to a lease for a
+            predecessor that may be dead. None: the lowest rank that is free or expired.
+        expected: number of members that the run is started with.
         lease_s: seconds without renewal after which this process counts as dead.
-        launch: what a launcher calls this run. Progress is taken over from a predecessor of
-            the same launch; without one, from a predecessor that expired.
+        launch: a launcher's id of the run. The process takes over the progress of a predecessor
+            of the same launch; without an id, only of one that expired.
 
     Raises:
-        TypeError, ConfigError: impossible arguments; the process did not join.
+        TypeError, ConfigError: an argument is invalid; the process did not join.
         RankTakenError: a living process has this rank; the error names host and pid.
         LimitError: all ranks are taken, or the name is empty or has more than 184 bytes.
-        RequestTimeoutError: the node did not answer; a rank may be taken until a lease passes.
+        RequestTimeoutError: the node did not answer; a rank may be taken until a lease
+            expires.
     """
-    check_prefix(name, _ROOM_NBYTES)
+    check_prefix(name, _SUFFIX_NBYTES)
     if rank is not None and not 0 <= rank < CAPACITY:
-        raise ConfigError(f"a rank is at least 0 and below {CAPACITY}", rank=rank)
+        raise ConfigError(f"a rank must be at least 0 and below {CAPACITY}", rank=rank)
     if not 0 <= expected <= CAPACITY:
         raise ConfigError(f"a run has at most {CAPACITY} members", expected=expected)
     check_lease(lease_s)
@@ -230,17 +238,17 @@ def _lowest_free(view: View) -> int:
 
 
 def _first_values(view: View, rank: int, launch: str) -> list[int]:
-    """Return progress and meetings that a new holder of a rank begins with."""
+    """Return the initial progress and meeting word of a new holder of a rank."""
     before = view.records[rank]
     is_successor = before is not None and before.launch == hash_of(launch)
     if view.has_left(rank) and not launch:
-        is_successor = False  # without a launcher this may be another run of the same name
-    progress = int(view.progress()[rank]) if is_successor else 0
+        is_successor = False  # an earlier run may have had the same name
+    progress = view.of(rank).progress if is_successor else 0
     return [progress, first_word(numbers(view.words[view.is_alive, MEETINGS]))]
 
 
 def _await_place(roster: Roster, rank: int) -> View:
-    """Look until a place is free; RankTakenError once its holder shows that it is alive."""
+    """Wait until a rank is free; raise RankTakenError once its holder renews its lease."""
     first = view = roster.look()
     while not view.is_free(rank):
         roster.wait(roster.version(), roster.look_s(rank))
@@ -248,7 +256,7 @@ def _await_place(roster: Roster, rank: int) -> View:
         if view.is_alive[rank] and view.words[rank, LEASE] != first.words[rank, LEASE]:
             holder = view.of(rank)
             raise RankTakenError(
-                "a living process has this rank: end it, or join under another rank",
+                "a living process has this rank: end that process, or join under another rank",
                 rank=rank,
                 host=holder.host,
                 pid=holder.pid,

@@ -1,4 +1,4 @@
-"""The roster of a run: the state of all ranks, as one process last read it."""
+"""The roster of a run: the state of all ranks, as last read by this process."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from smbox.member_record import WORDS, MemberInfo, Record
 from smbox.region import Region
 
 CAPACITY: Final = 1024
-"""Ranks of one run."""
+"""Maximum number of ranks of a run."""
 
-LEASE, PROGRESS, MEETINGS, KEPT = range(4)
-"""Columns of a place: the lease word, values and the lease itself, see smbox/lease.py."""
+LEASE, PROGRESS, MEETINGS, LEASE_MS = range(4)
+"""Columns of a place: lease word, two values, lease duration; see smbox/lease.py."""
 
 COLUMNS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """All places as one look found them.
+    """The result of one read of all places.
 
     Args:
-        words: ``i64[capacity, COLUMNS]``, as they were read.
-        is_alive: ``[capacity]``, places with a living holder.
-        records: the records of the holders, by rank; None: not known.
+        words: the words of all places, ``i64[capacity, COLUMNS]``.
+        is_alive: True for places with a living holder, ``[capacity]``.
+        records: records of the holders, by rank; None: unknown.
     """
 
     words: I64
@@ -45,15 +45,15 @@ class View:
 
     @property
     def count(self) -> int:
-        """Living members."""
+        """Number of living members."""
         return int(self.is_alive.sum())
 
     def never_came(self, expected: int) -> list[int]:
-        """Return the ranks below ``expected`` that nobody has ever had."""
+        """Return the ranks below ``expected`` that no process has ever taken."""
         return _ranks(self.words[:expected, LEASE] == 0)
 
     def expired(self) -> list[int]:
-        """Return the ranks whose holder neither renewed its lease nor left."""
+        """Return the ranks whose holder did not renew its lease and did not leave."""
         words = self.words[:, LEASE]
         return _ranks((words > 0) & (numbers(words) != LEFT) & ~self.is_alive)
 
@@ -62,16 +62,16 @@ class View:
         return _ranks(self.is_alive)
 
     def dead_here(self) -> set[int]:
-        """Return the ranks whose lease has not passed, but whose process on this host died."""
+        """Return the ranks whose process on this host died before its lease expired."""
         return set(filter(self.is_free, self.alive()))
 
     def is_free(self, rank: int) -> bool:
-        """Return whether a rank may be taken now: its holder left, expired or died here."""
+        """Return True if a rank may be taken: its holder left, expired or died on this host."""
         record = self.records[rank]
         return not self.is_alive[rank] or (record is not None and record.is_known_dead())
 
     def has_left(self, rank: int) -> bool:
-        """Return whether the last holder of a rank left it."""
+        """Return True if the last holder of a rank left it."""
         return int(numbers(self.words[rank, LEASE])) == LEFT
 
     def generation(self, rank: int) -> int:
@@ -79,13 +79,13 @@ class View:
         return int(generations(self.words[rank, LEASE]))
 
     def progress(self) -> I64:
-        """Return the progress at all ranks, ``i64[capacity]``."""
+        """Return the progress of all ranks, ``i64[capacity]``."""
         return numbers(self.words[:, PROGRESS])
 
     def of(self, rank: int) -> MemberInfo:
-        """Describe a rank."""
-        found = self.records[rank]
-        host, pid, since = (found.host, found.pid, found.since) if found else (None, None, None)
+        """Return the state of a rank."""
+        record = self.records[rank]
+        host, pid, since = (record.host, record.pid, record.since) if record else 3 * (None,)
         progress = int(numbers(self.words[rank, PROGRESS]))
         return MemberInfo(rank, host, pid, since, bool(self.is_alive[rank]), progress)
 
@@ -96,10 +96,10 @@ def _ranks(is_wanted: NDArray[np.bool_]) -> list[int]:
 
 
 class Watch:
-    """An observer's measure of how long words have stood still.
+    """Measures how long each lease word has stayed the same.
 
     Args:
-        count: how many words there are.
+        count: number of words.
     """
 
     def __init__(self, count: int) -> None:
@@ -108,22 +108,22 @@ class Watch:
         self._looked_s = -math.inf
 
     def forget(self) -> None:
-        """Begin all measures anew at the next look: what happened since the last is unknown."""
+        """Restart all measurements at the next look, for example after a failed read."""
         self._looked_s = -math.inf
 
     def look(
         self, words: I64, lease_s: NDArray[np.float64], *, began_s: float, ended_s: float
     ) -> NDArray[np.bool_]:
-        """Compare with the look before; tell which words stood still for their whole lease.
+        """Return which words stayed the same for longer than their lease, ``[count]``.
 
-        Two looks that lie further apart than the lease begin the measure anew, so that an
-        observer that was stopped itself does not take the others for dead.
+        If more time than a lease lies between two looks, its measurement restarts: an observer
+        that was stopped does not expire the others.
 
         Args:
-            words: as read just now, ``[count]``.
-            lease_s: of each, in seconds, ``[count]``.
-            began_s: the observer's monotonic time before the read.
-            ended_s: and after it.
+            words: the words that were just read, ``[count]``.
+            lease_s: lease duration of each word in seconds, ``[count]``.
+            began_s: monotonic time before the read.
+            ended_s: monotonic time after the read.
         """
         is_new = (words != self._words) | (began_s - self._looked_s > lease_s)
         self._since_s[is_new] = ended_s
@@ -134,23 +134,22 @@ class Watch:
 
 
 def regions_of(name: str) -> tuple[str, str]:
-    """Return the names of a run's two regions: its places, and their records."""
+    """Return the names of the two regions of a run: places and records."""
     return f"{name}.members", f"{name}.members.records"
 
 
 class Roster:
-    """Reads the places of a run, finds the living members and expires the dead; thread-safe.
+    """Reads the places of a run and expires dead members; thread-safe.
 
     Args:
-        box: the memory.
-        name: of the run: prefix of the two regions.
-        capacity: how many places there are.
-        must_exist: make no regions, so that a look begins no run that has ended;
-            RegionNotFoundError if there are none.
+        box: the box with the memory.
+        name: name of the run, the prefix of its two regions.
+        capacity: number of places.
+        must_exist: do not create the regions; raise RegionNotFoundError if they do not exist.
 
     Attributes:
         memory: the box.
-        seen: the last look.
+        seen: result of the last read.
     """
 
     def __init__(
@@ -170,27 +169,27 @@ class Roster:
         self.seen = self.look()
 
     def look_s(self, rank: int) -> float:
-        """Return the pause between two looks for a rank: a part of its holder's lease."""
-        return float(leases_s(self.seen.words[rank, KEPT])) / RENEWALS
+        """Return the seconds between two reads for a rank, a fraction of its lease."""
+        return float(leases_s(self.seen.words[rank, LEASE_MS])) / RENEWALS
 
     def place(self, rank: int) -> Region:
         """Return the place of a rank, ``i64[1, COLUMNS]``."""
         return self._places[rank : rank + 1]
 
     def write(self, rank: int, record: Record, *, deadline_s: float | None = None) -> None:
-        """Write the record of the holder of a place."""
+        """Write the record of the holder of a rank."""
         row = self._rows[rank : rank + 1]
         row.put(record.row()[None], timeout_s=answer_s(deadline_s))
 
     def look(self, *, mine: int | None = None, deadline_s: float | None = None) -> View:
-        """Read all places now.
+        """Read all places now, and expire members that did not renew in time.
 
         Args:
-            mine: the caller's own rank, which it does not find dead itself.
-            deadline_s: to wait for the node until then; None: the timeout of the box.
+            mine: rank of the caller, which never expires itself.
+            deadline_s: deadline of the requests; None: the timeout of the box.
 
         Raises:
-            RequestTimeoutError: the node did not answer; all measures begin anew.
+            RequestTimeoutError: the node did not answer; all measurements restart.
         """
         with held(self._mutex, deadline_s):
             try:
@@ -201,9 +200,10 @@ class Roster:
             return self.seen
 
     def watch(self, rank: int, *, deadline_s: float | None = None) -> View:
-        """Look for a place that somebody else had at the last look, until it is free.
+        """Read all places for a caller that waits for a rank to become free.
 
-        A place is measured only while the node answers: its holder may be on another host.
+        If the rank was taken at the last read, also check that the node answers: the holder may
+        be on another host, and could not renew its lease while the node does not answer.
         """
         is_over = deadline_s is not None and left_s(deadline_s) <= 0.0
         if not (is_over or self.seen.is_free(rank)):
@@ -212,12 +212,12 @@ class Roster:
         return self.look(deadline_s=deadline_s)
 
     def ask_node(self, timeout_s: float) -> None:
-        """Ask the node for an answer, where looks do not, because the memory is mapped.
+        """Check that the node answers, which a read of mapped memory does not show.
 
-        Members on other hosts cannot renew their leases as long as it does not answer.
+        While the node does not answer, members on other hosts cannot renew their leases.
 
         Raises:
-            SmboxError: it did not answer; all measures begin anew.
+            SmboxError: the node did not answer; all measurements restart.
         """
         try:
             self.memory.attach(self._places.name, timeout_s=timeout_s)
@@ -232,7 +232,7 @@ class Roster:
         ended_s = time.monotonic()
         self._read_records(words[:, LEASE], deadline_s)
         is_gone = self._watch.look(
-            words[:, LEASE], leases_s(words[:, KEPT]), began_s=began_s, ended_s=ended_s
+            words[:, LEASE], leases_s(words[:, LEASE_MS]), began_s=began_s, ended_s=ended_s
         )
         is_alive = is_held(words[:, LEASE])
         is_gone &= is_alive
@@ -244,7 +244,7 @@ class Roster:
         return View(words, is_alive, tuple(self._records))
 
     def _read_records(self, words: I64, deadline_s: float | None) -> None:
-        """Read the records of holders that changed since."""
+        """Read the records of all holders that changed since the last read."""
         present = generations(words)
         changed = [
             rank
@@ -258,14 +258,14 @@ class Roster:
         for rank in changed:
             found = Record.of(rows[rank - first])
             if found is not None and found.generation != present[rank]:
-                found = None  # of the holder before; the new one has not written its own yet
+                found = None  # the record of the predecessor; the new one is not written yet
             self._records[rank] = found
 
     def wait(self, version: int, timeout_s: float) -> None:
-        """Return when a place has changed since a version, or after some time."""
+        """Wait until a place has changed since ``version``, or until the timeout."""
         with suppress(RequestTimeoutError):
             self._places.wait(version + 1, timeout_s=timeout_s)
 
     def version(self, *, deadline_s: float | None = None) -> int:
-        """Return the version of the places, to wait for the next."""
+        """Return the current version of the places, for ``wait``."""
         return self._places.wait(0, timeout_s=answer_s(deadline_s))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from smbox.meeting import ENDS, end, first_word, following, has_come, is_at_end
+from smbox.meeting import ENDS, first_word, has_arrived, is_at_end, next_end, next_meeting
 
 
 def words(*each: int) -> np.ndarray:
@@ -12,14 +12,14 @@ def words(*each: int) -> np.ndarray:
 
 
 def test_a_meeting_that_was_given_up_is_next_again():
-    assert [following(word) for word in range(5)] == [1, 1, 2, 2, 3]
+    assert [next_meeting(word) for word in range(5)] == [1, 1, 2, 2, 3]
 
 
 def test_an_end_lies_behind_all_meetings_before_it():
-    assert [end(word) for word in (0, 1, 24, 2 * ENDS - 1)] == [ENDS] * 4
-    assert [end(word) for word in (2 * ENDS, 2 * ENDS + 9)] == [2 * ENDS] * 2
-    assert has_come(words(2 * ENDS - 1, 2 * ENDS, 9), 17).tolist() == [True, True, False]
-    assert following(2 * ENDS) == ENDS + 1
+    assert [next_end(word) for word in (0, 1, 24, 2 * ENDS - 1)] == [ENDS] * 4
+    assert [next_end(word) for word in (2 * ENDS, 2 * ENDS + 9)] == [2 * ENDS] * 2
+    assert has_arrived(words(2 * ENDS - 1, 2 * ENDS, 9), 17).tolist() == [True, True, False]
+    assert next_meeting(2 * ENDS) == ENDS + 1
 
 
 def test_at_an_end_is_who_waits_there():

@@ -137,7 +137,7 @@ def test_an_end_waits_without_limit_for_the_living_and_names_them(
     box, monkeypatch, caplog, until, join
 ):
     monkeypatch.setattr("smbox.meeting.MEET_TIMEOUT_S", 0.2)
-    monkeypatch.setattr("smbox.meeting.TELL_S", 0.3)
+    monkeypatch.setattr("smbox.meeting.WARNING_INTERVAL_S", 0.3)
     one, slow = join(box, expected=3), join(box, expected=3, lease_s=WAIT_S)
     ended = []
 

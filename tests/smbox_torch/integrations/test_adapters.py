@@ -127,7 +127,7 @@ from smbox import meeting
 from smbox.errors import RequestTimeoutError
 from smbox_torch import EASGD
 warnings.simplefilter("ignore")
-meeting.MEET_TIMEOUT_S, meeting.TELL_S = 0.1, 0.5
+meeting.MEET_TIMEOUT_S, meeting.WARNING_INTERVAL_S = 0.1, 0.5
 
 class Told(logging.Handler):
     def emit(self, record):

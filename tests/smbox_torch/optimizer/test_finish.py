@@ -47,7 +47,7 @@ def test_a_fast_worker_waits_for_a_slow_one_as_long_as_it_lives(
     own_box, monkeypatch, caplog, until, worker, center
 ):
     monkeypatch.setattr("smbox.meeting.MEET_TIMEOUT_S", 0.1)
-    monkeypatch.setattr("smbox.meeting.TELL_S", 0.5)
+    monkeypatch.setattr("smbox.meeting.WARNING_INTERVAL_S", 0.5)
     fast, slow = (worker(own_box, workers=2, lease_s=WAIT_S) for _ in range(2))
     fast.run(3)
     with ThreadPoolExecutor(1) as pool:
