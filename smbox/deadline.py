@@ -16,8 +16,8 @@ from typing import Final
 from smbox.errors import ConfigError, RequestTimeoutError
 
 ANSWER_MIN_S: Final = 0.9
-"""Timeout of a request that is sent at the deadline, in seconds. No call exceeds its timeout by
-more than a second."""
+"""Timeout of a request that is sent at the deadline, in seconds. So no call exceeds its timeout
+by more than a second."""
 
 
 def check_seconds(timeout_s: object) -> float:
@@ -27,7 +27,7 @@ def check_seconds(timeout_s: object) -> float:
         ConfigError: it is not a number of seconds, or it is nan.
     """
     if not isinstance(timeout_s, Real) or math.isnan(timeout_s):
-        raise ConfigError("timeout_s is a number of seconds", timeout_s=timeout_s)
+        raise ConfigError("timeout_s must be a number of seconds", timeout_s=timeout_s)
     return float(timeout_s)
 
 
@@ -51,22 +51,23 @@ def left_s(deadline_s: float) -> float:
 
 
 def look_s(deadline_s: float) -> float:
-    """Return the timeout of one request: until the deadline, but at least ANSWER_MIN_S.
+    """Return the timeout in seconds of a request of a call.
 
-    All requests of a call end at most ANSWER_MIN_S after its deadline.
+    A request may take ANSWER_MIN_S even if less is left, but all requests of a call end at most
+    ANSWER_MIN_S after its deadline.
     """
     left = deadline_s - time.monotonic()
     return max(left, min(left + ANSWER_MIN_S, ANSWER_MIN_S), 0.0)
 
 
 def answer_s(deadline_s: float | None) -> float | None:
-    """Return ``look_s`` of a deadline; without one, None: the timeout of the box."""
+    """Return ``look_s``, or None (the timeout of the box) if there is no deadline."""
     return None if deadline_s is None else look_s(deadline_s)
 
 
 @contextmanager
 def held(mutex: threading.Lock, deadline_s: float | None) -> Iterator[None]:
-    """Hold a mutex under which threads wait for the node; None: wait without a deadline.
+    """Hold a mutex whose owner may wait for the node; None: wait without a deadline.
 
     Raises:
         RequestTimeoutError: another thread held the mutex until the deadline; nothing was done.
@@ -76,7 +77,7 @@ def held(mutex: threading.Lock, deadline_s: float | None) -> Iterator[None]:
     try:
         is_held = mutex.acquire(timeout=wait_s)
         if not is_held:
-            message = "the node has not answered another thread of this process yet; call again"
+            message = "another thread of this process waits for the node; call again"
             raise RequestTimeoutError(message, outcome="none")
         yield
     finally:

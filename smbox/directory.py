@@ -1,4 +1,4 @@
-"""Directory: the part of a box that creates, finds and frees regions by name."""
+"""Directory: the base class of boxes, which creates, finds and frees regions by name."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ LAYOUTS: Final = ("single", "striped")
 
 
 class Directory:
-    """The part of a box that runs and locks need; a box over several nodes overrides it.
+    """The base class of boxes; runs and locks use only these methods.
+
+    A box over several nodes overrides some of them.
 
     Args:
         paths: paths to the node, shared with all objects of the box.
@@ -78,7 +80,7 @@ class Directory:
                 again with ``exist_ok``.
         """
         if layout not in LAYOUTS:
-            raise ConfigError(f"layout is one of {', '.join(LAYOUTS)}", layout=layout)
+            raise ConfigError(f"layout must be one of {', '.join(LAYOUTS)}", layout=layout)
         request, values = creating.describe(name, shape, dtype, init, consistency)
         head.check_no_part_name(name)
         request = replace(request, exist_ok=exist_ok)
@@ -91,9 +93,8 @@ class Directory:
         with self._at_name(request.name) as paths:
             try:
                 info = creating.create(paths, request, values, deadline_s)
-            except (
-                LayoutMismatchError
-            ):  # of a head, perhaps: its layout would not help the caller
+            except LayoutMismatchError:
+                # If the region is a head, an error about the striped region is more helpful.
                 with suppress(RegionNotFoundError, RegionFreedError):
                     wait_s = paths.seconds(answer_s(deadline_s))
                     info = paths.control().find(request.name, request.kind, wait_s)
@@ -112,7 +113,7 @@ class Directory:
                 region, and wait for the node as long as the timeout of the box.
 
         Raises:
-            RegionNotFoundError: nobody created the region within ``timeout_s``.
+            RegionNotFoundError: no client created the region within ``timeout_s``.
             ConfigError: the region is striped over several nodes: connect to all of them.
             RegionFreedError: the region is striped, and one of its parts was freed.
             PeerLostError: the region is striped, and the memory of a part no longer exists.
@@ -130,27 +131,28 @@ class Directory:
         """Free a region with all its parts; later uses of it raise RegionFreedError.
 
         Args:
-            region: a region (not a slice) or its name; a counter; or an entry of ``regions()``.
+            region: a region (not a slice) or its name; a counter; an entry of ``regions()``.
 
         Raises:
-            ConfigError: a slice; or the name of a striped region, on a box that is not
-                connected to all its nodes; nothing changed.
+            ConfigError: ``region`` is a slice; or the name of a striped region, and the box is
+                not connected to all its nodes; nothing changed.
             RegionNotFoundError: no region has this name.
             RegionFreedError: the region was freed before.
             PeerLostError, RequestTimeoutError: the region is striped, and a node is lost. If
                 the head could be freed, the name is free, and so are the parts on other nodes.
-            TypeError: another type; nothing changed.
+            TypeError: ``region`` has another type; nothing changed.
         """
         if isinstance(region, str):
             info = self._find(region, None)
         elif isinstance(region, Region | Counter):
             info = region.info
             if isinstance(region, Region) and region.nbytes != info.nbytes:
-                raise ConfigError("free takes a whole region, not a slice", region=info.name)
+                raise ConfigError("cannot free a slice: free its region", region=info.name)
         elif isinstance(region, RegionInfo):
             info = region
         else:
-            raise TypeError(f"free takes a region or its name, not {type(region).__name__}")
+            kind = type(region).__name__
+            raise TypeError(f"free expects a region, a counter or a name, not {kind}")
         self._free(info)
 
     def _find(self, name: str, deadline_s: float | None) -> RegionInfo:
@@ -170,15 +172,15 @@ class Directory:
         self._paths.control(info).free(info.address, self._paths.timeout_s)
 
     def _at_name(self, name: str) -> AbstractContextManager[PathPair]:  # noqa: ARG002
-        """Enter the paths to the node of a name; errors of the block name the node."""
+        """Return the paths to the node of a name; errors of the block name the node."""
         return nullcontext(self._paths)
 
     def _at_address(self, address: int) -> AbstractContextManager[PathPair]:  # noqa: ARG002
-        """Enter the paths to the node of an address; errors of the block name the node."""
+        """Return the paths to the node of an address; errors of the block name the node."""
         return nullcontext(self._paths)
 
     def before_close(self, end: Callable[[], None]) -> None:
-        """Register a function that is called once when the box closes, before its verbs end."""
+        """Register a function that is called once when the box closes, while verbs still work."""
         self._at_close[end] = None
 
     def not_before_close(self, end: Callable[[], None]) -> None:
@@ -192,10 +194,15 @@ class Directory:
 
 
 def find(paths: PathPair, name: str, deadline_s: float | None) -> RegionInfo:
-    """Return an array by name, which may be a head; wait for it until a deadline, if given.
+    """Return the array with a name, which may be a head.
+
+    Args:
+        paths: paths to the node of the name.
+        name: name of the array.
+        deadline_s: wait until then for the array to be created; None: do not wait for it.
 
     Raises:
-        RegionNotFoundError: no array has this name by then.
+        RegionNotFoundError: no array has this name.
     """
     if deadline_s is None:
         return paths.control().find(name, RegionKind.ARRAY, paths.timeout_s)
@@ -203,7 +210,7 @@ def find(paths: PathPair, name: str, deadline_s: float | None) -> RegionInfo:
 
 
 def head_of(paths: PathPair, info: RegionInfo, deadline_s: float | None) -> head.Head | None:
-    """Return the head of a striped region if ``info`` is one, else None."""
+    """Return the decoded head if the array ``info`` is the head of a striped region."""
     region = Region(paths, info)
     return head.read(info, lambda nbytes: region[:nbytes].get(timeout_s=answer_s(deadline_s)))
 
@@ -211,7 +218,7 @@ def head_of(paths: PathPair, info: RegionInfo, deadline_s: float | None) -> head
 def _check_single(
     paths: PathPair, info: RegionInfo, wanted: CreateRequest, deadline_s: float | None
 ) -> None:
-    """Raise LayoutMismatchError if a region is the head of a striped one."""
+    """Raise LayoutMismatchError if the array ``info`` is the head of a striped region."""
     found = head_of(paths, info, deadline_s)
     if found is not None:
         raise LayoutMismatchError(

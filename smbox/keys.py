@@ -1,13 +1,13 @@
-"""Key files of nodes that other hosts reach: who may do what, as CURVE keys in TOML files.
+"""Key files: CURVE keys and roles of the clients of a node that other hosts can reach.
 
 CURVE (RFC 26 of ZeroMQ) encrypts a connection and authenticates both ends. ``smbox keygen``
-makes one folder for a node:
+makes one folder for a node, with TOML files:
 
-    DIR/node.toml            the node's own key pair; mode 0600
-    DIR/clients/NAME.toml    an authorised client: its public key, role, prefix, expiry
-    DIR/NAME.key             to be moved to the client: its key pair, the node's public key
+    DIR/node.toml            key pair of the node; mode 0600
+    DIR/clients/NAME.toml    an authorised client: public key, role, prefix, expiry date
+    DIR/NAME.key             file to move to the client: its key pair, the node's public key
 
-A folder is read, never a single list: adding or removing a file is adding or removing a client.
+To add or remove a client, add or remove its file.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from smbox.errors import ConfigError
 NODE_FILE: Final = "node.toml"
 CLIENTS: Final = "clients"
 SECRET_MODE: Final = 0o600
-FILE_NBYTES_MAX: Final = 64 * 1024  # of a key file, which takes some hundred bytes
+FILE_NBYTES_MAX: Final = 64 * 1024  # a key file has a few hundred bytes
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 class Role(IntEnum):
-    """What a client may do; each role includes those before it."""
+    """The permissions of a client; each role includes those before it."""
 
-    READ = 1  # read regions, wait for them, list them
-    WRITE = 2  # change what exists
-    ADMIN = 3  # create and free
+    READ = 1  # read, list and wait for regions
+    WRITE = 2  # change regions that exist
+    ADMIN = 3  # create and free regions
 
 
 RoleName = Literal["read", "write", "admin"]
@@ -56,12 +56,12 @@ class KeyPair(msgspec.Struct, frozen=True):
 
 
 class ClientKey(KeyPair, frozen=True, kw_only=True):
-    """The file that a client connects with.
+    """The key file of a client.
 
     Attributes:
-        name: of the client.
-        node: public key of its node, by which it knows it.
-        expires: the first day on which it is refused; None: never.
+        name: name of the client.
+        node: public key of its node, by which the client authenticates the node.
+        expires: first day on which the node refuses the key; None: never.
     """
 
     name: str
@@ -70,7 +70,7 @@ class ClientKey(KeyPair, frozen=True, kw_only=True):
 
 
 class _Listed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The file of an authorised client; a misspelt prefix would limit nothing."""
+    """The file of an authorised client. Unknown names are errors, such as a misspelt prefix."""
 
     public: str
     role: RoleName
@@ -84,13 +84,13 @@ Pair = TypeVar("Pair", bound=KeyPair)
 
 @dataclass(frozen=True, slots=True)
 class Authorised:
-    """A client as its node knows it.
+    """An authorised client, as known to its node.
 
     Attributes:
-        name: of its file.
-        role: what it may do.
-        prefix: of the names of regions, counters and barriers that it may use; "" for all.
-        expires: the first day on which it is refused; None: never.
+        name: name of its file.
+        role: its permissions.
+        prefix: it may use regions, counters and barriers whose names have this prefix.
+        expires: first day on which the node refuses it; None: never.
     """
 
     name: str
@@ -99,81 +99,87 @@ class Authorised:
     expires: dt.date | None = None
 
     def is_valid(self, today: dt.date) -> bool:
-        """Return whether the key has not expired."""
+        """Return True if the key has not expired."""
         return self.expires is None or today < self.expires
 
 
 def today() -> dt.date:
-    """Return the date in UTC, by which keys expire."""
+    """Return the date in UTC, on which the expiry of keys is based."""
     return dt.datetime.now(dt.UTC).date()
 
 
 def make_node_key(folder: Path) -> bool:
-    """Make a node's key pair unless the folder has one; return whether it was made.
+    """Make a node's key pair unless the folder has one; return True if it was made.
 
     Raises:
-        ConfigError: the folder cannot be made or written to; no key was made.
+        ConfigError: the folder cannot be created or written to; no key was made.
     """
     with _writing(folder):
         if (folder / NODE_FILE).exists():
             return False
         (folder / CLIENTS).mkdir(parents=True, exist_ok=True)
-        text = _text("the key pair of a memory node: keep it secret", KeyPair(*_new_pair()))
+        text = _text("the key pair of a memory node: keep it secret", _new_pair())
         _write_secret(folder / NODE_FILE, text)
     return True
 
 
 def check_client(client: Authorised) -> None:
-    """Raise ConfigError if a client's name cannot be a file's, or its prefix be written."""
+    """Raise ConfigError if a client's name or prefix is invalid."""
     if _NAME.fullmatch(client.name) is None:
         raise ConfigError(
-            "a client's name is 1 to 64 of A-Z a-z 0-9 . _ - and begins with a letter or digit",
+            "a client's name must have 1 to 64 characters of A-Z a-z 0-9 . _ - and begin with a"
+            " letter or digit",
             name=client.name,
         )
     if any(not each.isprintable() or each in "\"'\\" for each in client.prefix):
-        raise ConfigError("a prefix is printable, without quotes", prefix=client.prefix)
+        message = "a prefix must be printable, without quotes and backslashes"
+        raise ConfigError(message, prefix=client.prefix)
 
 
 def add_client(folder: Path, client: Authorised) -> Path:
     """Make a client's key pair and authorise it; return the file to move to the client.
 
     Raises:
-        ConfigError: a client of this name exists, the name cannot be a file's, or the folder
+        ConfigError: a client of this name exists, the name or prefix is invalid, or the folder
             cannot be written to; nothing was written.
     """
     check_client(client)
-    node, (public, secret) = read_node_key(folder), _new_pair()
-    known, handed = folder / CLIENTS / f"{client.name}.toml", folder / f"{client.name}.key"
-    if known.exists() or handed.exists():
+    node, pair = read_node_key(folder), _new_pair()
+    list_file, key_file = (
+        folder / CLIENTS / f"{client.name}.toml",
+        folder / f"{client.name}.key",
+    )
+    if list_file.exists() or key_file.exists():
         raise ConfigError(
             "a client of this name exists: remove its files first, or take another name",
-            file=str(known if known.exists() else handed),
+            file=str(list_file if list_file.exists() else key_file),
         )
-    key = ClientKey(public, secret, name=client.name, node=node.public, expires=client.expires)
+    key = ClientKey(
+        pair.public, pair.secret, name=client.name, node=node.public, expires=client.expires
+    )
     role = cast("RoleName", client.role.name.lower())
-    listed = _Listed(public, role, client.prefix, client.expires)
+    listed = _Listed(pair.public, role, client.prefix, client.expires)
     with _writing(folder):
-        _write_secret(handed, _text("the key of an smbox client: keep it secret", key))
+        _write_secret(key_file, _text("the key of an smbox client: keep it secret", key))
         try:
             text = _text("an authorised client; without this file it is refused", listed)
-            known.write_text(text)
+            list_file.write_text(text)
         except BaseException:
-            handed.unlink()  # it would keep its name from another attempt
+            key_file.unlink()  # else the next attempt would find that the client exists
             raise
-    return handed
+    return key_file
 
 
-def _new_pair() -> tuple[str, str]:
+def _new_pair() -> KeyPair:
     public, secret = zmq.curve_keypair()
-    return public.decode(), secret.decode()
+    return KeyPair(public.decode(), secret.decode())
 
 
-def _text(comment: str, told: msgspec.Struct) -> str:
-    """Return the TOML that ``_read`` reads again: of strings without quotes, and of dates."""
-    values = msgspec.structs.asdict(told).items()
+def _text(comment: str, values: msgspec.Struct) -> str:
+    """Return the TOML text of a struct of dates and of strings without quotes."""
     lines = [
         f"{name} = {value.isoformat()}" if isinstance(value, dt.date) else f'{name} = "{value}"'
-        for name, value in values
+        for name, value in msgspec.structs.asdict(values).items()
         if value is not None
     ]
     return "\n".join([f"# {comment}", *lines, ""])
@@ -181,12 +187,12 @@ def _text(comment: str, told: msgspec.Struct) -> str:
 
 @contextmanager
 def _writing(folder: Path) -> Iterator[None]:
-    """Raise ConfigError where the files of a folder cannot be written."""
+    """Turn an OSError of the block into a ConfigError."""
     try:
         yield
     except OSError as error:
         raise ConfigError(
-            f"no keys can be written there: {error.strerror}; name a folder that you may write",
+            f"cannot write keys: {error.strerror}; name a folder that you may write to",
             folder=str(folder),
             file=error.filename,
         ) from error
@@ -199,85 +205,86 @@ def _write_secret(path: Path, text: str) -> None:
 
 
 def read_client_key(path: str | Path) -> ClientKey:
-    """Read the file that a client connects with.
+    """Read the key file of a client.
 
     Raises:
-        ConfigError: it is missing, open to others, no key, or expired.
+        ConfigError: it is missing, readable by other users, not a key file, or expired.
     """
-    told = _read_pair(Path(path), ClientKey)
-    _check_key("node", told.node, path)
-    if told.expires is not None and today() >= told.expires:
+    key = _read_pair(Path(path), ClientKey)
+    _check_key("node", key.node, path)
+    if key.expires is not None and today() >= key.expires:
         raise ConfigError(
-            "this key has expired: ask whoever runs the node for a new one",
+            "this key has expired: ask the administrator of the node for a new one",
             key=str(path),
-            expires=told.expires.isoformat(),
+            expires=key.expires.isoformat(),
         )
-    return told
+    return key
 
 
 def read_node_key(folder: Path) -> KeyPair:
-    """Read a node's own key pair.
+    """Read the key pair of a node.
 
     Raises:
-        ConfigError: it is missing, open to others, or no key pair.
+        ConfigError: it is missing, readable by other users, or not a key pair.
     """
     return _read_pair(folder / NODE_FILE, KeyPair)
 
 
 def read_clients(folder: Path) -> tuple[dict[str, Authorised], list[ConfigError]]:
-    """Read who is authorised, by public key, and what is wrong with the other files."""
+    """Read the authorised clients, by public key, and the errors of invalid files."""
     found: dict[str, Authorised] = {}
     errors: list[ConfigError] = []
     for path in sorted((folder / CLIENTS).glob("*.toml")):
         try:
-            told = _read(path, _Listed)
-            _check_key("public", told.public, path)
+            listed = _read(path, _Listed)
+            _check_key("public", listed.public, path)
         except ConfigError as error:
             errors.append(error)
             continue
-        if told.public in found:
-            errors.append(ConfigError("two clients have this key", key=str(path)))
-        client = Authorised(path.stem, Role[told.role.upper()], told.prefix, told.expires)
-        found.setdefault(told.public, client)
+        if listed.public in found:
+            errors.append(ConfigError("another client has the same key", key=str(path)))
+        role = Role[listed.role.upper()]
+        client = Authorised(path.stem, role, listed.prefix, listed.expires)
+        found.setdefault(listed.public, client)
     return found, errors
 
 
 def _read_pair(path: Path, form: type[Pair]) -> Pair:
-    told = _read(path, form, is_secret=True)
-    _check_key("public", told.public, path)
-    _check_key("secret", told.secret, path)
-    if zmq.curve_public(told.secret.encode()).decode() != told.public:
-        raise ConfigError("public and secret key are no pair", key=str(path))
-    return told
+    pair = _read(path, form, is_secret=True)
+    _check_key("public", pair.public, path)
+    _check_key("secret", pair.secret, path)
+    if zmq.curve_public(pair.secret.encode()).decode() != pair.public:
+        raise ConfigError("public and secret key are not a pair", key=str(path))
+    return pair
 
 
 def _read(path: Path, form: type[Form], *, is_secret: bool = False) -> Form:
     try:
-        with open(path, "rb", opener=_open_at_once) as file:
+        with open(path, "rb", opener=_open_nonblocking) as file:
             mode = os.fstat(file.fileno()).st_mode
             text = file.read(FILE_NBYTES_MAX) if stat.S_ISREG(mode) else b""
     except OSError as error:
         raise ConfigError(
-            f"the key cannot be read: {error.strerror}; `smbox keygen` makes keys",
+            f"cannot read the key: {error.strerror}; `smbox keygen` makes keys",
             key=str(path),
         ) from error
     if not stat.S_ISREG(mode):
-        raise ConfigError("this is no key file, but one of another kind", key=str(path))
+        raise ConfigError("the key is not a regular file", key=str(path))
     if is_secret and mode & 0o077:
         raise ConfigError(
-            f"others may read this key: chmod 600 {path}",
+            f"other users may read this key: run chmod 600 {path}",
             key=str(path),
             mode=f"{mode & 0o777:o}",
         )
-    return toml.decode(text, form, "this is no key file", key=str(path))
+    return toml.decode(text, form, "this is not a key file", key=str(path))
 
 
-def _open_at_once(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)  # a pipe would wait for a writer
+def _open_nonblocking(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)  # opening a pipe would wait for a writer
 
 
 def _check_key(name: str, value: str, path: str | Path) -> None:
     try:
-        zmq.curve_public(value.encode())  # any 32 bytes are a key; this checks the encoding
+        zmq.curve_public(value.encode())  # checks the encoding; any 32 bytes are a valid key
     except (zmq.ZMQError, ValueError) as error:
-        raise ConfigError(f"{name} is no key of 40 characters", key=str(path)) from error
+        raise ConfigError(f"{name} is not a key of 40 characters", key=str(path)) from error

@@ -1,4 +1,4 @@
-"""TOML files that users write, read into typed values; each failure is a ConfigError."""
+"""Typed values from TOML files that users write; each failure is a ConfigError."""
 
 from __future__ import annotations
 
@@ -15,46 +15,43 @@ FILE_NBYTES_MAX: Final = 1 << 20
 Value = TypeVar("Value")
 
 
-def read(path: Path, meaning: Callable[[bytes], Value]) -> Value:
-    """Read a file, or a pipe to its end, and make of its text what ``meaning`` makes of it.
+def read(path: Path, parse: Callable[[bytes], Value]) -> Value:
+    """Read a file, or a pipe to its end, and return its parsed value.
 
     Args:
-        path: of the file.
-        meaning: of the text; raises ConfigError where it has none.
+        path: path of the file.
+        parse: returns the value of a text; raises ConfigError if the text is invalid.
 
     Raises:
-        ConfigError: the file cannot be read, is larger than FILE_NBYTES_MAX or has no meaning;
-            names the file.
+        ConfigError: the file cannot be read, is larger than FILE_NBYTES_MAX, or is invalid; the
+            error names the file.
     """
     try:
         with path.open("rb") as file:
             text = file.read(FILE_NBYTES_MAX + 1)
     except OSError as error:
-        raise ConfigError(
-            f"the file cannot be read: {error.strerror}", file=str(path)
-        ) from error
+        raise ConfigError(f"cannot read the file: {error.strerror}", file=str(path)) from error
     if len(text) > FILE_NBYTES_MAX:
-        raise ConfigError(
-            f"a file of settings has at most {FILE_NBYTES_MAX} bytes", file=str(path)
-        )
+        message = f"a file of settings has at most {FILE_NBYTES_MAX} bytes"
+        raise ConfigError(message, file=str(path))
     try:
-        return meaning(text)
+        return parse(text)
     except ConfigError as error:
         raise ConfigError(error.message, file=str(path), **error.facts) from error
 
 
 def decode(text: bytes, form: type[Value], wrong: str, **facts: object) -> Value:
-    """Return the value that a text of TOML describes.
+    """Decode a TOML text.
 
     Args:
-        text: in UTF-8.
-        form: of the value, as msgspec has it.
-        wrong: how the error begins if there is no such value.
-        facts: of the error.
+        text: the text, in UTF-8.
+        form: type of the value, for msgspec.
+        wrong: first words of the error message.
+        facts: facts of the error.
 
     Raises:
-        ConfigError: the text is no TOML, or its value has another form; names the key if the
-            text could be read.
+        ConfigError: the text is not TOML, or its value has another type; the error then names
+            the key.
     """
     try:
         return msgspec.toml.decode(text, type=form)
@@ -63,6 +60,6 @@ def decode(text: bytes, form: type[Value], wrong: str, **facts: object) -> Value
         raise ConfigError(f"{wrong}: {why}", **facts) from error
     except RecursionError as error:
         raise ConfigError(f"{wrong}: its values are nested too deeply", **facts) from error
-    except (msgspec.MsgspecError, ValueError) as error:  # the latter: numbers of 5000 digits
+    except (msgspec.MsgspecError, ValueError) as error:  # ValueError: a number of 5000 digits
         why = str(error).partition(";")[0]
         raise ConfigError(f"{wrong}: {why}", **facts) from error

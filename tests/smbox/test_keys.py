@@ -121,5 +121,5 @@ def test_a_pair_that_is_none_is_refused(folder):
     path = add_client(folder, Authorised("alice", Role.READ))
     mine, other = read_client_key(path).public, read_node_key(folder).public
     path.write_text(path.read_text().replace(f'public = "{mine}"', f'public = "{other}"'))
-    with pytest.raises(ConfigError, match="no pair"):
+    with pytest.raises(ConfigError, match="not a pair"):
         read_client_key(path)

@@ -150,9 +150,9 @@ def test_one_layout_is_not_the_other(box):
     for creator in (box, box.home_of("striped")):  # the head has this very layout
         with pytest.raises(LayoutMismatchError, match="striped over several nodes"):
             creator.create("striped", shape=4096, dtype="uint8", exist_ok=True)
-    with pytest.raises(ConfigError, match="layout is one of"):
+    with pytest.raises(ConfigError, match="layout must be one of"):
         box.create("other", shape=3, layout="diagonal")
-    with pytest.raises(ConfigError, match="layout is one of"):
+    with pytest.raises(ConfigError, match="layout must be one of"):
         box.home_of("w").create("other", shape=3, layout="diagonal")
 
 
