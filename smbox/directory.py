@@ -147,12 +147,11 @@ class Directory:
         elif isinstance(region, Region | Counter):
             info = region.info
             if isinstance(region, Region) and region.nbytes != info.nbytes:
-                raise ConfigError("cannot free a slice: free its region", region=info.name)
+                raise ConfigError("free takes an entire region, not a slice", region=info.name)
         elif isinstance(region, RegionInfo):
             info = region
         else:
-            kind = type(region).__name__
-            raise TypeError(f"free expects a region, a counter or a name, not {kind}")
+            raise TypeError(f"free takes a region or its name, not {type(region).__name__}")
         self._free(info)
 
     def _find(self, name: str, deadline_s: float | None) -> RegionInfo:
@@ -180,7 +179,7 @@ class Directory:
         return nullcontext(self._paths)
 
     def before_close(self, end: Callable[[], None]) -> None:
-        """Register a function that is called once when the box closes, while verbs still work."""
+        """Register a function that runs once when the box closes, while verbs still work."""
         self._at_close[end] = None
 
     def not_before_close(self, end: Callable[[], None]) -> None:

@@ -32,10 +32,10 @@ SMALL_SHM_NBYTES: Final = 1 << 30
 
 
 def doctor(*, address: Address = None, json: Json = False) -> None:
-    """Show versions, room in shared memory, the native library and how a node is reached.
+    """Show versions, free shared memory, the native library and the transport to a node.
 
-    Exits with 3 where an address is known and no node answers there, and as the other commands
-    where it says no or the settings are impossible.
+    The exit code is 3 if no node answers at a given address, and that of the other commands if
+    the node refuses or a setting is invalid.
     """
     node, code = about_node(address)
     report = {"versions": versions(), "host": about_host(), "node": node}
@@ -50,7 +50,7 @@ def doctor(*, address: Address = None, json: Json = False) -> None:
 
 
 def _flat(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Take facts of several nodes apart, a line each."""
+    """Flatten the facts of several nodes, for one line each."""
     found: dict[str, Any] = {}
     for name, value in facts.items():
         if isinstance(value, dict):
@@ -61,7 +61,7 @@ def _flat(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Return the releases of Python and of the packages that smbox can use."""
+    """Return the versions of Python and of the packages that smbox can use."""
     return {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES}
 
 
@@ -73,11 +73,11 @@ def _version(package: str) -> str:
 
 
 def about_host() -> dict[str, Any]:
-    """Return what this host has: system, cores, shared memory, native library."""
+    """Return the system, cores, shared memory, native library and settings of this host."""
     return {
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "cores": os.cpu_count(),
-        "shared memory": _room(),
+        "shared memory": _shared_memory(),
         "dead memory": _dead_memory(),
         "native library": _native(os.environ),
         "settings": _settings(os.environ),
@@ -85,21 +85,21 @@ def about_host() -> dict[str, Any]:
 
 
 def _settings(environment: Mapping[str, str]) -> str:
-    """Tell the variables that are set, and those that nothing reads."""
+    """Return the SMBOX_ variables that are set; unknown ones are marked."""
     names = sorted(name for name in environment if name.startswith("SMBOX_"))
     known = [f"{name}={environment[name]}" for name in names if name in VARIABLES]
     unknown = [f"{name} (unknown: misspelt?)" for name in names if name not in VARIABLES]
     return ", ".join(known + unknown) or "no SMBOX_ variable is set"
 
 
-def _room() -> str:
+def _shared_memory() -> str:
     try:
         free = segment.room_nbytes()
     except OSError as error:
         return f"none: {error}"
     advice = ""
     if free < SMALL_SHM_NBYTES:
-        advice = "; little: mount -o remount,size=..., or docker run --shm-size=..."
+        advice = "; to get more: mount -o remount,size=..., or docker run --shm-size=..."
     return f"{output.human_nbytes(free)} free in {segment.DIRECTORY}{advice}"
 
 
@@ -107,9 +107,9 @@ def _dead_memory() -> str:
     try:
         dead = [memory for memory in orphans.survey() if memory.state == "dead"]
     except (OSError, SegmentError) as error:
-        return f"cannot tell: {error}"
+        return f"unknown: {error}"
     nbytes = output.human_nbytes(sum(memory.nbytes for memory in dead))
-    return f"{nbytes} of {len(dead)} nodes that died; `smbox gc` shows it" if dead else "none"
+    return f"{nbytes} of {len(dead)} dead nodes; `smbox gc` lists it" if dead else "none"
 
 
 def _native(environ: Mapping[str, str]) -> str:
@@ -124,7 +124,7 @@ def _native(environ: Mapping[str, str]) -> str:
 
 
 def about_node(address: str | None) -> tuple[dict[str, Any], int]:
-    """Return where a memory node is, how it is reached and why not faster; the exit code."""
+    """Return the address, transport and statistics of a memory node, and the exit code."""
     known = address or os.environ.get("SMBOX_ADDRESS")
     if not known:
         return {"address": "none: pass --address or set SMBOX_ADDRESS"}, 0
@@ -132,7 +132,7 @@ def about_node(address: str | None) -> tuple[dict[str, Any], int]:
         with connect(known) as box:
             return _about_box(box, known), 0
     except SmboxError as error:
-        answered = isinstance(error, RemoteError)  # and said no
+        answered = isinstance(error, RemoteError)  # the node refused
         facts = {"address": known, "reachable": answered, "error": str(error)}
         return facts, output.exit_code(error)
 

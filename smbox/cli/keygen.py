@@ -12,7 +12,7 @@ from smbox import keys
 from smbox.errors import ConfigError
 
 DAYS_MAX: Final = 365_000
-"""A thousand years: the calendar of Python ends with the year 9999."""
+"""A thousand years; Python's dates end with the year 9999."""
 
 
 def keygen(
@@ -33,15 +33,16 @@ def keygen(
     """Make a node's key pair, unless DIR has one, and a key for each client.
 
     Start the node with ``memnode --bind tcp://HOST:PORT --keys DIR``. Copy DIR/NAME.key to the
-    client's host by scp or the like and connect with ``smbox.connect(address, key="NAME.key")``
-    or SMBOX_KEY. read: read regions; write: change those that exist, too; admin: create and
-    free as well. Remove DIR/clients/NAME.toml to lock a client out: it makes no new connection
-    then, and its existing ones are refused within about two seconds.
+    client's host, for example by scp, and connect with ``smbox.connect(address,
+    key="NAME.key")`` or SMBOX_KEY. Role read: read regions; write: also change existing ones;
+    admin: also create and free regions. Remove DIR/clients/NAME.toml to lock a client out: it
+    cannot connect again, and the node refuses its existing connections within about two
+    seconds.
     """
     if role.upper() not in keys.Role.__members__:
-        raise ConfigError("a role is read, write or admin", role=role)
+        raise ConfigError("a role must be read, write or admin", role=role)
     if days is not None and not 1 <= days <= DAYS_MAX:
-        raise ConfigError(f"a key is valid for 1 to {DAYS_MAX} days", days=days)
+        raise ConfigError(f"a key must be valid for 1 to {DAYS_MAX} days", days=days)
     expires = None if days is None else keys.today() + dt.timedelta(days=days)
     clients = [
         keys.Authorised(name, keys.Role[role.upper()], prefix, expires) for name in client or ()
@@ -55,6 +56,6 @@ def keygen(
         )
     for each in clients:
         made = keys.add_client(folder, each)
-        print(f"made {made} ({role}): move it to the client, it is its secret")
+        print(f"made {made} ({role}): move this secret file to the client")
     if not clients:
-        print("no client was made: name one with --client NAME")
+        print("no client was created: to create one, pass --client NAME")

@@ -22,12 +22,12 @@ ORPHAN: Final = "orphan"
 
 
 class Listed(NamedTuple):
-    """A region as the commands show it.
+    """A region in the output of the commands.
 
     Attributes:
-        info: of the region at its node; of a striped region, of its head.
-        layout: one of the four words.
-        whole: as people know it: of a striped region, with the dtype and shape of the whole.
+        info: description of the region; of a striped region, that of its head.
+        layout: one of the four layout names.
+        whole: ``info``; of a striped region, with the dtype and shape of the entire region.
     """
 
     info: RegionInfo
@@ -36,7 +36,7 @@ class Listed(NamedTuple):
 
 
 def survey(box: Box) -> list[Listed]:
-    """List all regions of all nodes, by address."""
+    """Return all regions of all nodes, in order of address."""
     lost = {int(info.address) for info in find_orphans(box)}
     infos = box.regions()
     heads = _heads(box, infos)
@@ -57,12 +57,12 @@ def _whole(info: RegionInfo, head: Head) -> RegionInfo:
 
 
 def _part_name_of(info: RegionInfo) -> str | None:
-    """Return the name of the part that a region is, or that its state is of; None: of none."""
+    """Return the part name if a region is a part or an optimizer state of one, else None."""
     return part_name_in(info.name) if info.kind == RegionKind.ARRAY else None
 
 
 def _heads(box: Box, infos: Sequence[RegionInfo]) -> dict[int, Head]:
-    """Read the heads among regions, by address; one that is freed meanwhile is none."""
+    """Return the heads among regions, by address, without those freed in the meantime."""
     found: dict[int, Head] = {}
     for info in infos:
         with suppress(RegionFreedError, AddressRangeError):
@@ -73,11 +73,11 @@ def _heads(box: Box, infos: Sequence[RegionInfo]) -> dict[int, Head]:
 
 
 def find_orphans(box: Box) -> list[RegionInfo]:
-    """List the parts, and the optimizers' states beside them, that no head names.
+    """Return the parts, and their optimizer states, that no head refers to.
 
-    Only parts whose head would lie on a node of this box: of others nobody here can tell.
-    Parts are listed before heads are looked at, so that a region that is published meanwhile
-    loses none; one that is being created just now is listed.
+    The result contains only parts whose head would be on a node of this box. It lists parts
+    before it reads heads, so that a region that is published in the meantime loses no parts.
+    Parts of a region that is being created are in the result.
     """
     known = {node.node_id for node in box.nodes}
     parts: list[tuple[RegionInfo, str]] = []

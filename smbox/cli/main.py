@@ -12,7 +12,7 @@ import typer
 
 from smbox.cli import doctor, keygen, orphans, plugins, regions
 from smbox.cli.bench import command as bench
-from smbox.cli.output import complain, exit_code
+from smbox.cli.output import exit_code, print_error
 from smbox.errors import SmboxError
 
 COMMANDS: Final[dict[str, Callable[..., None]]] = {
@@ -24,13 +24,13 @@ COMMANDS: Final[dict[str, Callable[..., None]]] = {
     "keygen": keygen.keygen,
     "bench": bench.bench,
 }
-"""The commands of the core; plug-ins add to them."""
+"""The built-in commands; plug-ins add others."""
 
 STDOUT: Final = 1
 
 
 def build(argv: Sequence[str]) -> typer.Typer:
-    """Make the application with its own commands and the plug-ins that ``argv`` calls for."""
+    """Return the application: the built-in commands and the plug-ins that ``argv`` needs."""
     app = typer.Typer(
         name="smbox",
         help="A shared memory box: named arrays outside your processes.",
@@ -58,7 +58,7 @@ def _options(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", help="Print the release.", is_eager=True, callback=_show_version
+            "--version", help="Print the version.", is_eager=True, callback=_show_version
         ),
     ] = False,
 ) -> None:
@@ -66,10 +66,10 @@ def _options(
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run one command; exits with its code (docs/cli.md) and never with a traceback of ours.
+    """Run one command, and exit with its code (docs/cli.md) without a traceback.
 
     Args:
-        argv: arguments after the program's name; None takes the process's own.
+        argv: arguments after the program's name; None: those of the process.
     """
     words = list(sys.argv[1:] if argv is None else argv)
     try:
@@ -78,26 +78,26 @@ def main(argv: Sequence[str] | None = None) -> None:
         finally:
             _flush()
     except SmboxError as error:
-        complain(str(error))
+        print_error(str(error))
         sys.exit(exit_code(error))
     except KeyboardInterrupt:
         sys.exit(130)
     except OSError as error:
         if _can_print() or not isinstance(error, BrokenPipeError):
-            complain(str(error))
+            print_error(str(error))
         sys.exit(1)
 
 
 def _flush() -> None:
-    if sys.stdout is not None:  # closed before we began
+    if sys.stdout is not None:  # None: it was closed before the program started
         sys.stdout.flush()
 
 
 def _can_print() -> bool:
-    """Return whether what was printed gets out; if not, let Python not try again at its end."""
+    """Return True if stdout can be flushed; otherwise discard the output, also at exit."""
     try:
         _flush()
-    except OSError:  # nobody reads it, or its disk is full
+    except OSError:  # the pipe has no reader, or the disk is full
         with open(os.devnull, "wb") as nowhere:
             os.dup2(nowhere.fileno(), STDOUT)
         return False

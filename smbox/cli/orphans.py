@@ -1,14 +1,13 @@
-"""`smbox gc`: find and remove memory whose owner is dead.
+"""`smbox gc`: find and remove the memory of dead nodes.
 
-Only segments in this host's /dev/shm are looked at, and no node is asked. An owner is a
-process by pid *and* start time, so that a pid used again protects nobody's rubbish and a
-living owner is never taken for a dead one.
+It reads only the segments in this host's /dev/shm, and sends no request. The pid *and* the
+start time identify an owner: another process with the same pid does not count as the owner.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Annotated, Final
 
 import typer
@@ -22,10 +21,10 @@ from smbox.memory.segment import Segment
 from smbox.memory.superblock import is_stopping, remove_all
 
 NOBODY: Final = 0
-"""The pid that a node leaves in its superblock when it lets the memory go."""
+"""The pid in the superblock of a memory that its node released."""
 
-SERVING: Final = frozenset({"locks", "building", "channels", "cookie", "ring", "slot"})
-"""Kinds of segments that hold nothing that a node could begin with again."""
+AUXILIARY: Final = frozenset({"locks", "building", "channels", "cookie", "ring", "slot"})
+"""Kinds of segments that are useless without a superblock or regions."""
 
 
 @dataclass(frozen=True)
@@ -35,12 +34,12 @@ class NodeSegments:
     Attributes:
         node: name of the node.
         segments: names of its segments.
-        nbytes: their size together.
-        owner_pid: pid of the node's process, 0 where the superblock is gone.
-        state: ``"alive"``; ``"in use"``: its owner is dead, and a living process still works in
-            it; ``"dead"``: its owner was killed, maybe in removing it; ``"kept"``: its owner
-            left it on purpose (``memnode --keep``); ``"unknown"``: no superblock says who owned
-            it, and it may hold regions, or some of it is another user's.
+        nbytes: total size of its segments.
+        owner_pid: pid of the node's process; 0 if there is no superblock.
+        state: ``"alive"``; ``"in use"``: its owner is dead, but a living process uses it;
+            ``"dead"``: its owner was killed, perhaps while it removed the memory; ``"kept"``:
+            its owner kept it (``memnode --keep``); ``"unknown"``: there is no superblock and
+            there may be regions, or another user owns a segment.
     """
 
     node: str
@@ -51,7 +50,7 @@ class NodeSegments:
 
 
 def survey() -> list[NodeSegments]:
-    """List the memory of every node in this /dev/shm, by name."""
+    """Return the memory of every node in this host's /dev/shm, in order of names."""
     names: dict[str, list[str]] = defaultdict(list)
     for name in segment.listing(layout.PREFIX):
         names[name.removeprefix(layout.PREFIX).split(".")[0]].append(name)
@@ -67,7 +66,7 @@ def _look_at(node: str, segments: tuple[str, ...]) -> NodeSegments:
 
 
 def _recorded_owner(node: str) -> tuple[int, int] | None:
-    """Return pid and start time of the process that last owned the memory, if it says so."""
+    """Return pid and start time of the last owner, or None if no superblock contains them."""
     try:
         with Segment.attach(layout.node_name(node)) as superblock:
             words = superblock.words(0, layout.PAGE_NBYTES // layout.WORD_NBYTES)
@@ -75,7 +74,7 @@ def _recorded_owner(node: str) -> tuple[int, int] | None:
         return None
     known = [Superblock.MAGIC_VALUE, layout.FORMAT]
     if words[[Superblock.MAGIC, Superblock.FORMAT]].tolist() != known:
-        return None  # another version may keep something else where we look for the owner
+        return None  # another format may have other words in the place of the owner
     return int(words[Superblock.PID]), int(words[Superblock.PID_STARTED])
 
 
@@ -96,21 +95,21 @@ def _state(node: str, owner: tuple[int, int] | None, segments: tuple[str, ...]) 
 
 
 def _is_remnant(node: str, segments: tuple[str, ...]) -> bool:
-    """Return whether nothing is left but what serves a superblock or regions.
+    """Return True if there are only auxiliary segments.
 
-    Regions without a superblock are another matter: only people know what they hold.
+    Regions without a superblock are not a remnant: their data may be valuable.
     """
     kinds = {name.removeprefix(f"{layout.PREFIX}{node}.").split(".")[0] for name in segments}
-    return kinds <= SERVING
+    return kinds <= AUXILIARY
 
 
 def _is_in_use(node: str) -> bool:
-    """Return whether a local client of the node lives."""
+    """Return True if a local client of the node is alive."""
     return any(journal.is_alive(node, slot_id) for slot_id in journal.slot_ids(node))
 
 
 def _is_locked(node: str) -> bool:
-    """Return whether a process holds the node's lock: it may be opening the memory just now."""
+    """Return True if a process holds the node's lock: perhaps it is opening the memory."""
     try:
         locks = LockFile(node)
     except SegmentError:
@@ -122,9 +121,9 @@ def _is_locked(node: str) -> bool:
 
 
 def remove(memory: NodeSegments) -> bool:
-    """Remove the memory of a dead node; False if somebody owns it by now.
+    """Remove the memory of a dead node; return False if another process owns it now.
 
-    The node's lock is held meanwhile, so that a node that starts just now is not robbed.
+    It holds the node's lock, so that a node cannot start at the same time.
     """
     if memory.state not in {"dead", "kept"}:
         return False
@@ -160,17 +159,16 @@ def gc(
         typer.Option(
             "--address",
             "-a",
-            help="Addresses of all nodes: process orphaned parts there instead.",
+            help="Addresses of all nodes: find orphaned parts of striped regions instead.",
         ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show, or with --yes remove, memory in /dev/shm whose memory node is dead.
 
-    A node that was killed leaves its memory on purpose: started again under its name, it
-    goes on with it. Remove only what nobody will come back for; what a living process still
-    works in is kept. With --address it asks these nodes, for parts of striped regions whose
-    creator died; run that while nobody creates striped regions.
+    The memory of a killed node remains: a node that starts again under its name continues with
+    it. Remove only memory that nobody needs. Memory in use by a living process stays. With --address, the command finds parts of striped regions on these nodes whose creator
+    died; run it while no client creates striped regions.
     """
     if address is not None:
         parts.collect(address, yes=yes, json=json)
@@ -180,7 +178,7 @@ def gc(
     doomed = [memory for memory in found if memory.state in states]
     gone = {memory.node for memory in doomed if yes and remove(memory)}
     if json:
-        output.print_json([_shown(memory, gone) for memory in found])
+        output.print_json([asdict(m) | {"removed": m.node in gone} for m in found])
         return
     output.print_table(
         ["NODE", "OWNER", "STATE", "SEGMENTS", "SIZE", "ACTION"],
@@ -202,14 +200,3 @@ def _action(memory: NodeSegments, doomed: list[NodeSegments], gone: set[str]) ->
     if memory.node in gone:
         return "removed"
     return "would remove (--yes)" if memory in doomed else "keep"
-
-
-def _shown(memory: NodeSegments, gone: set[str]) -> dict[str, object]:
-    return {
-        "node": memory.node,
-        "owner_pid": memory.owner_pid,
-        "state": memory.state,
-        "segments": list(memory.segments),
-        "nbytes": memory.nbytes,
-        "removed": memory.node in gone,
-    }

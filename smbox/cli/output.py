@@ -1,4 +1,4 @@
-"""Output of the commands: tables for people, JSON for programs, errors in one line."""
+"""Output of the commands: tables, JSON and one-line error messages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EXIT_CODES: tuple[tuple[type[SmboxError], int], ...] = (
     (RegionNotFoundError, 5),
     (SmboxError, 1),
 )
-"""Exit code of each kind of error, the first that fits; docs/cli.md lists them."""
+"""Exit code of each error class; the first match counts. docs/cli.md lists them."""
 
 
 def exit_code(error: SmboxError) -> int:
@@ -33,18 +33,18 @@ def exit_code(error: SmboxError) -> int:
     return next(code for kind, code in EXIT_CODES if isinstance(error, kind))
 
 
-def complain(message: str) -> None:
-    """Print one line about what went wrong to stderr."""
+def print_error(message: str) -> None:
+    """Print an error message of one line to stderr."""
     print(f"smbox: {message}", file=sys.stderr)
 
 
 def print_json(value: object) -> None:
-    """Print a value as JSON, indented; anything JSON lacks is printed as text."""
+    """Print a value as indented JSON; objects of other types are printed as strings."""
     print(json.dumps(value, indent=2, default=str))
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print rows under their column names; numbers stand to the right."""
+    """Print rows under their column names; columns of numbers are right-aligned."""
     table = Table(box=None, header_style="bold", pad_edge=False)
     for index, column in enumerate(columns):
         is_number = all(isinstance(row[index], int | float) for row in rows)
@@ -57,14 +57,14 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Non
 
 
 def print_facts(facts: Mapping[str, Any]) -> None:
-    """Print names and values, one pair a line, aligned."""
+    """Print one name and its value per line, aligned."""
     width = max((len(name) for name in facts), default=0)
     for name, value in facts.items():
         print(f"{name:<{width}}  {value}")
 
 
 def human_nbytes(nbytes: int) -> str:
-    """Return a size in the largest binary unit that keeps it above one."""
+    """Return a size in the largest binary unit in which it is at least 1."""
     size = float(nbytes)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(size) < 1024:
@@ -74,5 +74,5 @@ def human_nbytes(nbytes: int) -> str:
 
 
 def _console() -> Console:
-    """Make a console that never wraps what is piped into another program."""
+    """Return a console, with 200 columns if stdout is not a terminal."""
     return Console(highlight=False) if sys.stdout.isatty() else Console(width=200)

@@ -1,4 +1,4 @@
-"""`smbox gc --address`: orphaned parts of striped regions at the nodes of an address space."""
+"""`smbox gc --address`: orphaned parts of striped regions on the nodes of an address space."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from smbox.paths.work import RegionInfo
 
 
 def collect(address: str, *, yes: bool, json: bool) -> None:
-    """Show, or remove, the orphaned parts at all nodes of an address space."""
+    """Show or remove the orphaned parts on all nodes of an address space."""
     with connect(address) as box:
         found = layouts.find_orphans(box)
         if yes:
@@ -32,7 +32,7 @@ def collect(address: str, *, yes: bool, json: bool) -> None:
 
 def _remove(box: Box, found: list[RegionInfo]) -> None:
     for info in found:
-        with suppress(RegionFreedError):  # by somebody else
+        with suppress(RegionFreedError):  # by another client
             box.free(info)
 
 

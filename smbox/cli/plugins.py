@@ -1,7 +1,7 @@
-"""Commands of other packages: entry points of the group ``smbox.commands``.
+"""Plug-in commands of other packages: entry points of the group ``smbox.commands``.
 
-A plug-in is loaded only when its name is on the command line or when help is asked for, so
-that `smbox ls` never pays for a framework, and the core never imports one by itself.
+A plug-in is loaded only if the command line contains its name or asks for help: `smbox ls`
+imports no framework.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import typer
 
-from smbox.cli.output import complain
+from smbox.cli.output import print_error
 
 GROUP = "smbox.commands"
 PASS_THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -24,14 +24,14 @@ def available() -> dict[str, EntryPoint]:
 
 
 def wanted(argv: Sequence[str], points: dict[str, EntryPoint]) -> list[EntryPoint]:
-    """Choose the plug-ins that this command line is about.
+    """Return the plug-ins that a command line needs.
 
     Args:
         argv: arguments after the program's name.
         points: all plug-ins, by name.
 
     Returns:
-        The plug-in that the first word names; all of them where no word comes first (help).
+        The plug-in that the first argument names, if any; all if there are only options (help).
     """
     first = next((word for word in argv if not word.startswith("-")), None)
     if first is None:
@@ -40,11 +40,11 @@ def wanted(argv: Sequence[str], points: dict[str, EntryPoint]) -> list[EntryPoin
 
 
 def add(app: typer.Typer, point: EntryPoint) -> None:
-    """Load one plug-in and add it to ``app``.
+    """Load a plug-in and add it to ``app``.
 
-    It may be a function with typer's annotations (an attribute ``context_settings`` of it is
-    handed on), or a ``typer.Typer`` of its own. One that cannot be imported becomes a command
-    that says what is missing and exits with 1.
+    A plug-in is a ``typer.Typer``, or a function with typer's annotations and optionally an
+    attribute ``context_settings``. If the import fails, the command prints what is missing and
+    exits with 1.
     """
     try:
         loaded: Callable[..., Any] | typer.Typer = point.load()
@@ -62,7 +62,7 @@ def add(app: typer.Typer, point: EntryPoint) -> None:
 
 def _unavailable(name: str, reason: str) -> Callable[[], None]:
     def command() -> None:
-        complain(f"'{name}' is not available: {reason}")
+        print_error(f"'{name}' is not available: {reason}")
         raise typer.Exit(1)
 
     return command

@@ -1,4 +1,4 @@
-"""`smbox ls`, `stat` and `rm`: the regions of a memory node, or of several."""
+"""`smbox ls`, `stat` and `rm`: the regions of one or several memory nodes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Address = Annotated[
     typer.Option(
         "--address",
         "-a",
-        help="Address of the memory node, or several with commas; else $SMBOX_ADDRESS.",
+        help="Address of the memory node, or several with commas; default: $SMBOX_ADDRESS.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -35,7 +35,7 @@ Name = Annotated[str, typer.Argument(help="Name of the region, counter or barrie
 
 
 def ls(*, address: Address = None, json: Json = False) -> None:
-    """List the regions of a memory node or of several, with the parts of striped ones."""
+    """List the regions of one or several memory nodes, with the parts of striped regions."""
     with connect(address) as box:
         found = layouts.survey(box)
     if json:
@@ -60,7 +60,7 @@ def ls(*, address: Address = None, json: Json = False) -> None:
 
 
 def stat(name: Name, *, address: Address = None, json: Json = False) -> None:
-    """Show what has this name: what it is, its version or value, and how it is reached."""
+    """Show all regions, counters and barriers of a name, with version or value and address."""
     with connect(address) as box:
         found = [described(listed) | _state(box, listed) for listed in named(box, name)]
     if json:
@@ -73,19 +73,19 @@ def stat(name: Name, *, address: Address = None, json: Json = False) -> None:
 
 
 def rm(name: Name, *, address: Address = None) -> None:
-    """Free what has this name; whoever still uses it gets RegionFreedError."""
+    """Free all regions, counters and barriers of a name; later uses raise RegionFreedError."""
     with connect(address) as box:
         for info, layout, _ in named(box, name):
             if layout == layouts.STRIPED and len(box.nodes) == 1:
-                box.attach(name, timeout_s=None)  # says that all its nodes are needed
+                box.attach(name, timeout_s=None)  # raises: the box must connect to all nodes
             box.free(info)
 
 
 def named(box: Box, name: str) -> list[Listed]:
-    """Return what has this name: at most one of each kind on each node.
+    """Return all regions, counters and barriers of a name: at most one of a kind on each node.
 
     Raises:
-        RegionNotFoundError: nothing has.
+        RegionNotFoundError: nothing has this name.
     """
     found = [listed for listed in layouts.survey(box) if listed.info.name == name]
     if not found:
@@ -94,7 +94,7 @@ def named(box: Box, name: str) -> list[Listed]:
 
 
 def described(listed: Listed) -> dict[str, Any]:
-    """Return what is known of a region, for people and for JSON."""
+    """Return the facts about a region that `ls --json` and `stat` print."""
     info = listed.whole
     return {
         "name": info.name,
@@ -117,7 +117,7 @@ def _state(box: Box, listed: Listed) -> dict[str, Any]:
         return {}
     if layout == layouts.STRIPED:
         return _of_region(box.attach(info.name, timeout_s=None))
-    # Not at the node of its name: the state of an optimizer is not there.
+    # Connect to the region's node: an optimizer state is not on the node of its name.
     with connect(_address_of(box, info.address.node)) as alone:
         return _of_region(alone.attach(info.name, timeout_s=None))
 
@@ -128,7 +128,7 @@ def _address_of(box: Box, node_id: int) -> str:
 
 
 def _readable(facts: dict[str, Any]) -> dict[str, Any]:
-    """Write addresses as `ls` does, and parts as rows a:b."""
+    """Format the address as `ls` does, and parts as rows a:b."""
     shown = facts | {"address": f"{facts['address']:#x}"}
     if "parts" in facts:
         shown["parts"] = ", ".join(

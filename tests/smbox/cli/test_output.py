@@ -64,6 +64,6 @@ def test_facts_are_aligned(capsys):
 
 
 def test_complaints_go_to_stderr(capsys):
-    output.complain("no such thing")
+    output.print_error("no such thing")
     shown = capsys.readouterr()
     assert (shown.out, shown.err) == ("", "smbox: no such thing\n")
