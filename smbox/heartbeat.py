@@ -96,13 +96,14 @@ class Holder:
         if not lease.is_held:
             return
         try:
-            if self._watch().records[self._place] is None:
-                self._write_record(deadline_of(self.interval_s))
+            self._refresh(deadline_of(self.interval_s))
         except SmboxError as error:
             _LOG.debug("cannot read or write the records of holders: %s", error)
 
-    def _watch(self) -> View:
-        return self._look(deadline_of(self.interval_s))
+    def _refresh(self, deadline_s: float) -> None:
+        """Read the roster; write the record of this process if its generation is new."""
+        if self._look(deadline_s).records[self._place] is None:
+            self._write_record(deadline_s)
 
     def _look(self, deadline_s: float | None = None) -> View:
         self._lease.check_process()

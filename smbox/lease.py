@@ -160,10 +160,10 @@ class Lease:
             False if another process took the place first.
         """
         with held(self._mutex, deadline_s):
-            if not self._take(generation, tuple(values), deadline_s):
-                return False
-            self._lost = ""
-            return True
+            is_taken = self._take(generation, tuple(values), deadline_s)
+            if is_taken:
+                self._lost = ""
+            return is_taken
 
     def renew(self, *, deadline_s: float | None = None) -> None:
         """Renew the lease.

@@ -164,9 +164,9 @@ class Member(Holder):
         super()._write_record(deadline_s)
         self._look(deadline_s)  # ``seen`` contains this member from now on
 
-    def _watch(self) -> View:
+    def _refresh(self, deadline_s: float) -> None:
         self._roster.ask_node(self.interval_s)
-        return super()._watch()
+        super()._refresh(deadline_s)
 
     def __enter__(self) -> Self:
         return self
@@ -241,9 +241,8 @@ def _first_values(view: View, rank: int, launch: str) -> list[int]:
     """Return the initial progress and meeting word of a new holder of a rank."""
     before = view.records[rank]
     is_successor = before is not None and before.launch == hash_of(launch)
-    if view.has_left(rank) and not launch:
-        is_successor = False  # an earlier run may have had the same name
-    progress = view.of(rank).progress if is_successor else 0
+    is_other_run = view.has_left(rank) and not launch  # of the same name, perhaps
+    progress = view.of(rank).progress if is_successor and not is_other_run else 0
     return [progress, first_word(numbers(view.words[view.is_alive, MEETINGS]))]
 
 

@@ -129,8 +129,7 @@ class Watch:
         self._since_s[is_new] = ended_s
         self._words[:] = words
         self._looked_s = ended_s
-        is_still: NDArray[np.bool_] = began_s - self._since_s > lease_s
-        return is_still
+        return began_s - self._since_s > lease_s
 
 
 def regions_of(name: str) -> tuple[str, str]:

@@ -167,7 +167,8 @@ def gc(
     """Show, or with --yes remove, memory in /dev/shm whose memory node is dead.
 
     The memory of a killed node remains: a node that starts again under its name continues with
-    it. Remove only memory that nobody needs. Memory in use by a living process stays. With --address, the command finds parts of striped regions on these nodes whose creator
+    it. Remove only memory that nobody needs. Memory in use by a living process stays.
+    With --address, the command finds parts of striped regions on these nodes whose creator
     died; run it while no client creates striped regions.
     """
     if address is not None:

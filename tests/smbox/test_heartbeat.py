@@ -1,4 +1,4 @@
-"""Threads that renew: what goes wrong with one lease hinders no other."""
+"""Heartbeat threads: a failure of one lease does not affect the others."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ WAIT_S = 30.0
 
 
 class Memory:
-    """What leases lie in."""
+    """The memory of leases."""
 
 
 class Beating:
-    """A lease that counts its renewals, and may fail at them or wait in them."""
+    """A holder that counts its renewals; ``action`` may raise or wait."""
 
     interval_s = 0.01
     is_held = True
@@ -75,7 +75,7 @@ def test_an_error_in_one_renewal_ends_no_other(keep):
 
 
 def drop_elsewhere(beating):
-    """Drop it on another thread, as a finalizer does where that thread collects garbage."""
+    """Drop it on another thread, as a finalizer does if that thread collects garbage."""
     dropping = threading.Thread(target=heartbeat.drop, args=(beating,), daemon=True)
     dropping.start()
     dropping.join(WAIT_S)

@@ -1,4 +1,4 @@
-"""Leases on real regions, and the observer's measure without any."""
+"""Leases on real regions, and the observer's measurement without a region."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_mark_that_comes_after_a_renewal_expires_nobody(row):
 
 
 class Meddled:
-    """A place where something else happens before the answer to each change arrives."""
+    """A place that calls ``meddle`` before the next change returns."""
 
     def __init__(self, row):
         self._row, self.shape, self.name = row, row.shape, row.name
@@ -125,7 +125,7 @@ def test_a_place_left_during_a_renewal_is_not_taken_again(row):
 def test_a_holder_asks_the_node_after_its_host_was_suspended(row, monkeypatch):
     lease = taken(row)
     taken(row, generation=1)
-    lease.check()  # renewed within its lease
+    lease.check()  # renewed in time: no request
     clock_s = time.clock_gettime
     monkeypatch.setattr(time, "clock_gettime", lambda clock: clock_s(clock) + 2 * LEASE_S)
     with pytest.raises(LeaseLostError, match="took its place"):

@@ -25,7 +25,7 @@ def lock_of(box, **settings):
 
 
 def die(lock):
-    """Have a lock's lease renewed no more, as when its holder is killed or stopped."""
+    """Stop renewing a lock's lease, as if its holder were killed or stopped."""
     heartbeat.drop(lock)
 
 
@@ -36,7 +36,7 @@ def test_one_holder_at_a_time(box):
         begin.wait(WAIT_S)
         for _ in range(25):
             with lock_of(box):
-                old = region.get()  # read and write are two operations: only the lock helps
+                old = region.get()  # only the lock makes this read and write atomic
                 assert old[0] == old[1]
                 region[:1].put(old[:1] + 1)
                 region[1:].put(old[1:] + 1)
@@ -103,7 +103,7 @@ def test_a_holder_that_comes_late_learns_that_it_lost_the_lock(box):
 
 
 def lose_within(box, error=None):
-    """Hold the lock in a block, lose it there to another one, and maybe fail."""
+    """Lose the lock to another holder inside a ``with`` block, and then raise an error."""
     with lock_of(box) as lock:
         die(lock)
         with lock_of(box):
@@ -160,7 +160,7 @@ def places_of(box):
 
 
 def test_a_lock_found_expired_is_kept_for_its_own_lease(box):
-    """Its next generation is as well known as the first one: a waiter's lease is not its."""
+    """A waiter measures the holder's next generation by the holder's lease, not by its own."""
     holder = lock_of(box, lease_s=2.0)
     fence = holder.acquire()
     expire(places_of(box), int(places_of(box).get()[0, 0]))
@@ -182,7 +182,7 @@ def test_a_holder_whose_record_is_not_there_yet_is_kept_for_its_own_lease(box):
 
 
 class Unwritable:
-    """A box in whose regions nothing can be put."""
+    """A box with regions in which every put fails."""
 
     def __init__(self, box):
         self._box = box
@@ -198,7 +198,7 @@ class Unwritable:
 
 
 class Unput:
-    """A region where nothing can be put."""
+    """A region in which every put fails."""
 
     def __init__(self, region):
         self._region = region

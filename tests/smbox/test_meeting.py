@@ -1,4 +1,4 @@
-"""Words of meetings: their order, ends, and where one who joins begins."""
+"""Meeting words: their order, ends, and the first word of a new member."""
 
 from __future__ import annotations
 

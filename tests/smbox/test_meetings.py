@@ -1,4 +1,4 @@
-"""Meetings of members within one process, and the end at which all wait for each other."""
+"""Meetings and ends of members within one process."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_who_joins_between_meetings_takes_part_in_the_next(box, join):
 
 @pytest.fixture
 def finishing(until):
-    """``finishing(member)``: a thread in which it finishes, once it waits for the others."""
+    """``finishing(member)``: start a thread that calls ``finish``; return once it waits."""
     threads = []
 
     def begin(member, timeout_s=WAIT_S):
@@ -89,7 +89,7 @@ def test_meetings_go_on_without_who_waits_at_the_end_and_the_end_waits_for_them(
     first = finishing(one)
     for _ in range(2):
         with pytest.raises(RequestTimeoutError, match=r"meeting: rank 2 \(host"):
-            two.meet(timeout_s=0.1)  # for rank 2 it does wait
+            two.meet(timeout_s=0.1)  # it waits for rank 2
         three.meet(timeout_s=WAIT_S)
         two.meet(timeout_s=WAIT_S)
     assert first.is_alive()
@@ -149,7 +149,7 @@ def test_an_end_waits_without_limit_for_the_living_and_names_them(
     thread = threading.Thread(target=end)
     thread.start()
     named = f"waits for rank 1 (host {socket.gethostname()}, pid {os.getpid()}), rank 2"
-    until(lambda: named in caplog.text)  # later than the limit of those who never came
+    until(lambda: named in caplog.text)  # after MEET_TIMEOUT_S
     assert ended == []
     slow.leave()
     thread.join(WAIT_S)

@@ -1,4 +1,4 @@
-"""Records of members: what fits into a row, and whose pids can be compared."""
+"""Member records: their rows, and the comparison of pids."""
 
 from __future__ import annotations
 

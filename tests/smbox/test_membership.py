@@ -66,7 +66,7 @@ def test_a_living_member_stays_for_many_leases(box, join):
 
 
 def is_starved():
-    """Tell whether this machine does not let threads run that are due."""
+    """Return True if this machine delays threads that are ready to run."""
     began_s = time.monotonic()
     time.sleep(0.001)
     return time.monotonic() - began_s > 0.02

@@ -1,4 +1,4 @@
-"""What the doctor tells."""
+"""The output of ``smbox doctor``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``smbox keygen``: what it refuses."""
+"""``smbox keygen``: invalid arguments and folders."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ def test_a_file_is_no_folder_of_keys(tmp_path, capsys, below):
 
 def test_a_folder_that_cannot_be_made_is_named(capsys):
     with pytest.raises(SystemExit) as raised:
-        main(["keygen", "/proc/keys-of-smbox", "--client", "a"])  # nobody makes files there
+        main(
+            ["keygen", "/proc/keys-of-smbox", "--client", "a"]
+        )  # no user can create files in /proc
     assert raised.value.code == 2
     assert "folder='/proc/keys-of-smbox'" in capsys.readouterr().err
 

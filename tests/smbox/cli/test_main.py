@@ -1,4 +1,4 @@
-"""The program as people call it."""
+"""The program ``smbox``: help, exit codes and error messages."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_what_ends_a_command_is_its_exit_code(capsys, monkeypatch, error, expect
 
 
 def program(*argv: str, stdout: IO[str] | int = subprocess.PIPE) -> tuple[int, str]:
-    """Run the command in a process of its own: its exit code, and what it complained of."""
+    """Run the command in its own process; return its exit code and its stderr."""
     done = subprocess.run(
         [sys.executable, "-c", f"from smbox.cli.main import main; main({list(argv)})"],
         stdout=stdout,

@@ -1,4 +1,4 @@
-"""The commands over several nodes, with striped regions and parts that nobody owns."""
+"""The commands over several nodes, with striped regions and orphaned parts."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def box():
 
 @pytest.fixture
 def orphan(box):
-    """The name of a part on each node; their head is freed by itself."""
+    """Free only the head of a striped region; return the name of its parts."""
     box.create("dead", init=X, layout="striped")
     home = box.home_of("dead")
     home.free(next(info for info in home.regions() if info.name == "dead"))

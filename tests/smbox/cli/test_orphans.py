@@ -1,4 +1,4 @@
-"""Memory whose owner is dead, and nothing else, is collected."""
+"""``smbox gc`` removes the memory of dead owners, and nothing else."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_memory_in_which_a_client_still_works_is_kept(node, dead_pid):
     found = find(node)
     assert found.state == "in use"
     assert not orphans.remove(found)
-    doomed = replace(found, state="dead")  # it began after the look
+    doomed = replace(found, state="dead")  # it started after the survey
     assert not orphans.remove(doomed)
     assert find(node) == found
     writer.close()
@@ -142,7 +142,7 @@ def test_segments_without_a_node_are_unknown(node):
 
 
 def killed_in_its_stop(node: str, after: int) -> bool:
-    """Open a memory in a child that dies in removing it, after so many names; False: none."""
+    """Open a memory in a child that dies while it removes it; return False if it removed all."""
     child = os.fork()
     if child == 0:
         memory = NodeMemory.open(node, 64 << 20)
@@ -186,7 +186,7 @@ def test_a_removal_is_ended_though_clients_still_map_it(node, dead_pid):
 
 
 def test_a_collection_leaves_a_node_alone_that_begins_meanwhile(node, dead_pid, monkeypatch):
-    """The lock file that it opened is removed by another collection; then a node starts."""
+    """Another gc removes the lock file that this one opened; then a node starts."""
     make(node, dead_pid, 12345)
     found = find(node)
     try_lock, begun = LockFile.try_lock, []
@@ -215,7 +215,7 @@ def test_gc_shows_and_keeps_without_yes(node, dead_pid, capsys):
 def test_gc_removes_with_yes_and_tells_programs(node, dead_pid, capsys, monkeypatch):
     make(node, dead_pid, 12345)
     mine = find(node)
-    monkeypatch.setattr(orphans, "survey", lambda: [mine])  # never another session's memory
+    monkeypatch.setattr(orphans, "survey", lambda: [mine])  # not the memory of other tests
     orphans.gc(yes=True, json=True)
     (told,) = json.loads(capsys.readouterr().out)
     assert (told["node"], told["removed"], told["owner_pid"]) == (node, True, dead_pid)

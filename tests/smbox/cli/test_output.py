@@ -1,4 +1,4 @@
-"""What the commands print."""
+"""Tables, JSON and messages of the commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands that other packages bring."""
+"""Plug-in commands of other packages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from smbox.cli import plugins
 
 
 class Point:
-    """An entry point that loads what the test says."""
+    """An entry point that loads the object or raises the error that the test passes."""
 
     def __init__(self, name: str, loaded: object) -> None:
         self.name = name

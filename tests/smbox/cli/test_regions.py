@@ -1,4 +1,4 @@
-"""ls, stat and rm on a node of our own."""
+"""``smbox ls``, ``stat`` and ``rm`` on the test's own node."""
 
 from __future__ import annotations
 
