@@ -1,24 +1,27 @@
-"""`smbox gc`: find and remove the memory of dead nodes.
+"""`smbox gc`: find and remove the memory of dead nodes, and orphaned parts of striped regions.
 
-It reads only the segments in this host's /dev/shm, and sends no request. The pid *and* the
-start time identify an owner: another process with the same pid does not count as the owner.
+Without --address it reads only the segments in this host's /dev/shm, and sends no request. The
+pid *and* the start time identify an owner: another process with the same pid is not the owner.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Annotated, Final
 
 import typer
 
-from smbox.cli import output, parts
-from smbox.errors import SegmentError
+from smbox.cli import layouts, output
+from smbox.connecting import connect
+from smbox.errors import RegionFreedError, SegmentError
 from smbox.memory import journal, layout, process, segment
 from smbox.memory.layout import LockByte, Superblock
 from smbox.memory.locks import LockFile, take_node_lock
 from smbox.memory.segment import Segment
 from smbox.memory.superblock import is_stopping, remove_all
+from smbox.paths.work import RegionInfo
 
 NOBODY: Final = 0
 """The pid in the superblock of a memory that its node released."""
@@ -172,7 +175,7 @@ def gc(
     died; run it while no client creates striped regions.
     """
     if address is not None:
-        parts.collect(address, yes=yes, json=json)
+        _collect_parts(address, yes=yes, json=json)
         return
     found = survey()
     states = {"dead", "kept"} if kept else {"dead"}
@@ -201,3 +204,33 @@ def _action(memory: NodeSegments, doomed: list[NodeSegments], gone: set[str]) ->
     if memory.node in gone:
         return "removed"
     return "would remove (--yes)" if memory in doomed else "keep"
+
+
+def _collect_parts(address: str, *, yes: bool, json: bool) -> None:
+    """Show or remove the orphaned parts on all nodes of an address space."""
+    with connect(address) as box:
+        found = layouts.find_orphans(box)
+        for info in found if yes else ():
+            with suppress(RegionFreedError):  # by another client
+                box.free(info)
+    if json:
+        output.print_json([_shown(info, removed=yes) for info in found])
+        return
+    action = "removed" if yes else "would remove (--yes)"
+    output.print_table(
+        ["PART", "NODE", "SIZE", "ACTION"],
+        [
+            [info.name, info.address.node, output.human_nbytes(info.nbytes), action]
+            for info in found
+        ],
+    )
+
+
+def _shown(info: RegionInfo, *, removed: bool) -> dict[str, object]:
+    return {
+        "part": info.name,
+        "node": info.address.node,
+        "nbytes": info.nbytes,
+        "address": int(info.address),
+        "removed": removed,
+    }

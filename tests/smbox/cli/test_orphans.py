@@ -142,7 +142,7 @@ def test_segments_without_a_node_are_unknown(node):
 
 
 def killed_in_its_stop(node: str, after: int) -> bool:
-    """Open a memory in a child that dies while it removes it; return False if it removed all."""
+    """Open a memory in a child that dies while it removes it; False if it removed all."""
     child = os.fork()
     if child == 0:
         memory = NodeMemory.open(node, 64 << 20)
