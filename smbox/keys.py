@@ -89,7 +89,7 @@ class Authorised:
     Attributes:
         name: name of its file.
         role: its permissions.
-        prefix: it may use regions, counters and barriers whose names have this prefix.
+        prefix: it may use regions, counters and barriers whose names have this prefix; "": all.
         expires: first day on which the node refuses it; None: never.
     """
 
@@ -118,7 +118,7 @@ def make_node_key(folder: Path) -> bool:
         if (folder / NODE_FILE).exists():
             return False
         (folder / CLIENTS).mkdir(parents=True, exist_ok=True)
-        text = _text("the key pair of a memory node: keep it secret", _new_pair())
+        text = _text("the key pair of a memory node: keep it secret", KeyPair(*_new_pair()))
         _write_secret(folder / NODE_FILE, text)
     return True
 
@@ -127,13 +127,11 @@ def check_client(client: Authorised) -> None:
     """Raise ConfigError if a client's name or prefix is invalid."""
     if _NAME.fullmatch(client.name) is None:
         raise ConfigError(
-            "a client's name must have 1 to 64 characters of A-Z a-z 0-9 . _ - and begin with a"
-            " letter or digit",
+            "a client's name is 1 to 64 of A-Z a-z 0-9 . _ - and begins with a letter or digit",
             name=client.name,
         )
     if any(not each.isprintable() or each in "\"'\\" for each in client.prefix):
-        message = "a prefix must be printable, without quotes and backslashes"
-        raise ConfigError(message, prefix=client.prefix)
+        raise ConfigError("a prefix must be printable, without quotes", prefix=client.prefix)
 
 
 def add_client(folder: Path, client: Authorised) -> Path:
@@ -144,35 +142,30 @@ def add_client(folder: Path, client: Authorised) -> Path:
             cannot be written to; nothing was written.
     """
     check_client(client)
-    node, pair = read_node_key(folder), _new_pair()
-    list_file, key_file = (
-        folder / CLIENTS / f"{client.name}.toml",
-        folder / f"{client.name}.key",
-    )
-    if list_file.exists() or key_file.exists():
+    node, (public, secret) = read_node_key(folder), _new_pair()
+    entry, key_file = folder / CLIENTS / f"{client.name}.toml", folder / f"{client.name}.key"
+    if entry.exists() or key_file.exists():
         raise ConfigError(
             "a client of this name exists: remove its files first, or take another name",
-            file=str(list_file if list_file.exists() else key_file),
+            file=str(entry if entry.exists() else key_file),
         )
-    key = ClientKey(
-        pair.public, pair.secret, name=client.name, node=node.public, expires=client.expires
-    )
+    key = ClientKey(public, secret, name=client.name, node=node.public, expires=client.expires)
     role = cast("RoleName", client.role.name.lower())
-    listed = _Listed(pair.public, role, client.prefix, client.expires)
+    listed = _Listed(public, role, client.prefix, client.expires)
     with _writing(folder):
         _write_secret(key_file, _text("the key of an smbox client: keep it secret", key))
         try:
             text = _text("an authorised client; without this file it is refused", listed)
-            list_file.write_text(text)
+            entry.write_text(text)
         except BaseException:
             key_file.unlink()  # else the next attempt would find that the client exists
             raise
     return key_file
 
 
-def _new_pair() -> KeyPair:
+def _new_pair() -> tuple[str, str]:
     public, secret = zmq.curve_keypair()
-    return KeyPair(public.decode(), secret.decode())
+    return public.decode(), secret.decode()
 
 
 def _text(comment: str, values: msgspec.Struct) -> str:
@@ -236,16 +229,15 @@ def read_clients(folder: Path) -> tuple[dict[str, Authorised], list[ConfigError]
     errors: list[ConfigError] = []
     for path in sorted((folder / CLIENTS).glob("*.toml")):
         try:
-            listed = _read(path, _Listed)
-            _check_key("public", listed.public, path)
+            entry = _read(path, _Listed)
+            _check_key("public", entry.public, path)
         except ConfigError as error:
             errors.append(error)
             continue
-        if listed.public in found:
+        if entry.public in found:
             errors.append(ConfigError("another client has the same key", key=str(path)))
-        role = Role[listed.role.upper()]
-        client = Authorised(path.stem, role, listed.prefix, listed.expires)
-        found.setdefault(listed.public, client)
+        client = Authorised(path.stem, Role[entry.role.upper()], entry.prefix, entry.expires)
+        found.setdefault(entry.public, client)
     return found, errors
 
 

@@ -86,8 +86,7 @@ class Lock(Holder):
             ConfigError: this object holds the lock already.
         """
         if self.is_held:
-            message = "this object holds the lock already: a lock is not reentrant"
-            raise ConfigError(message, lock=self.name)
+            raise ConfigError("the lock is held already: it is not reentrant", lock=self.name)
         wanted_s = self.timeout_s if timeout_s is None else check_seconds(timeout_s)
         deadline_s = deadline_of(wanted_s)
         lease = Lease(self._roster.place(_PLACE), self._lease.lease_s)

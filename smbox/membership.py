@@ -8,19 +8,12 @@ from __future__ import annotations
 
 from typing import Final, Self
 
+from smbox import meeting
 from smbox.box import Box
 from smbox.errors import ConfigError, LimitError, RankTakenError
 from smbox.head import check_prefix
 from smbox.heartbeat import Holder
 from smbox.lease import Lease, check_lease, numbers
-from smbox.meeting import (
-    MEET_TIMEOUT_S,
-    MeetingWait,
-    first_word,
-    has_arrived,
-    next_end,
-    next_meeting,
-)
 from smbox.member_record import MemberInfo, hash_of
 from smbox.roster import CAPACITY, LEASE, MEETINGS, Roster, View, regions_of
 
@@ -108,7 +101,7 @@ class Member(Holder):
     def progress(self, value: int) -> None:
         self._lease.set(_PROGRESS, value)
 
-    def meet(self, *, timeout_s: float = MEET_TIMEOUT_S) -> None:
+    def meet(self, *, timeout_s: float = meeting.MEET_TIMEOUT_S) -> None:
         """Wait until all living members, and expected ones that never joined, call this.
 
         It does not wait for members that died, left, or wait in :meth:`finish`. A member that
@@ -119,7 +112,7 @@ class Member(Holder):
                 present.
             LeaseLostError: another process has taken this rank.
         """
-        self._meet(next_meeting(self._lease.values[_MEETINGS]), timeout_s)
+        self._meet(meeting.next_meeting(self._lease.values[_MEETINGS]), timeout_s)
 
     def finish(self, *, timeout_s: float | None = None) -> None:
         """Wait until all living members, and expected ones that never joined, call this.
@@ -137,10 +130,10 @@ class Member(Holder):
             LeaseLostError: another process has taken this rank.
             ConfigError: this member has finished 127 times; nothing changed.
         """
-        self._meet(next_end(self._lease.values[_MEETINGS]), timeout_s)
+        self._meet(meeting.next_end(self._lease.values[_MEETINGS]), timeout_s)
 
     def _meet(self, number: int, timeout_s: float | None) -> None:
-        wait = MeetingWait(timeout_s)
+        wait = meeting.MeetingWait(timeout_s)
         deadline_s = wait.deadline_s
         self._lease.set(_MEETINGS, 2 * number - 1, deadline_s=deadline_s)
         while True:
@@ -156,7 +149,7 @@ class Member(Holder):
     def _absent(self, number: int, deadline_s: float | None) -> list[MemberInfo]:
         """Return the members that a meeting waits for."""
         view = self._look(deadline_s)
-        is_here = has_arrived(numbers(view.words[:, MEETINGS]), number)
+        is_here = meeting.has_arrived(numbers(view.words[:, MEETINGS]), number)
         late = [rank for rank in view.alive() if not is_here[rank]]
         return [view.of(rank) for rank in late + view.never_came(self.expected)]
 
@@ -243,7 +236,7 @@ def _first_values(view: View, rank: int, launch: str) -> list[int]:
     is_successor = before is not None and before.launch == hash_of(launch)
     is_other_run = view.has_left(rank) and not launch  # of the same name, perhaps
     progress = view.of(rank).progress if is_successor and not is_other_run else 0
-    return [progress, first_word(numbers(view.words[view.is_alive, MEETINGS]))]
+    return [progress, meeting.first_word(numbers(view.words[view.is_alive, MEETINGS]))]
 
 
 def _await_place(roster: Roster, rank: int) -> View:
