@@ -16,10 +16,10 @@ class NestedCallError(ConfigError):
 
 
 class Work:
-    """A request; this base class changes nothing and fills no array."""
+    """A request in progress; this base class is a request without effect."""
 
     def begin(self) -> None:
-        """Send what can be sent at once; a second call does nothing."""
+        """Start the request without waiting; a second call does nothing."""
 
     def advance(self, deadline_s: float) -> bool:
         """Run the request until it is done or the monotonic clock passes ``deadline_s``.
@@ -61,7 +61,7 @@ class Work:
 
 
 class Pause:
-    """Sleeps between polls; each is twice as long as the last."""
+    """Sleeps between polls; each sleep is twice as long as the last, up to a maximum."""
 
     def __init__(self, first_s: float = PAUSE_FIRST_S, max_s: float = PAUSE_MAX_S) -> None:
         self._next_s = first_s

@@ -23,7 +23,7 @@ from smbox.memory.segment import Segment
 from smbox.memory.superblock import is_stopping, remove_all
 from smbox.paths.work import RegionInfo
 
-NOBODY: Final = 0
+NO_OWNER: Final = 0
 """The pid in the superblock of a memory that its node released."""
 
 AUXILIARY: Final = frozenset({"locks", "building", "channels", "cookie", "ring", "slot"})
@@ -94,7 +94,7 @@ def _state(node: str, owner: tuple[int, int] | None, segments: tuple[str, ...]) 
         return "dead" if _is_remnant(node, segments) else "unknown"
     if process.is_alive(*owner):
         return "alive"
-    return "kept" if owner[0] == NOBODY else "dead"
+    return "kept" if owner[0] == NO_OWNER else "dead"
 
 
 def _is_remnant(node: str, segments: tuple[str, ...]) -> bool:
