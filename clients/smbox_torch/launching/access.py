@@ -1,4 +1,4 @@
-"""A run's address and key as one value, for launchers that pass arguments instead of files."""
+"""The address and key of a run, for launchers that pass arguments instead of files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Access:
     """What a process needs to connect to the memory nodes of a run.
 
     Args:
-        address: of all nodes.
+        address: address of all nodes.
         key: text of the client's key file; a secret.
     """
 
@@ -30,13 +30,13 @@ class Access:
 
     @contextmanager
     def entered(self, **told: object) -> Iterator[None]:
-        """Set SMBOX_ADDRESS, SMBOX_KEY and further variables for a block of this process.
+        """Set SMBOX_ADDRESS, SMBOX_KEY and more variables in this process during the block.
 
-        ``smbox.connect()`` belongs inside the block. The key is in anonymous memory and in no
+        ``smbox.connect()`` belongs inside the block. The key is in anonymous memory, not in a
         file system, so nothing is left if the process is killed.
 
         Args:
-            **told: further variables without their prefix SMBOX_, for example ``RANK=0``.
+            **told: more variables, without the prefix SMBOX_, for example ``RANK=0``.
         """
         file = os.memfd_create("smbox.key")
         before = {name: text for name, text in os.environ.items() if name.startswith("SMBOX_")}
@@ -55,16 +55,16 @@ class Access:
     def call(
         self, function: Callable[..., Any], args: Sequence[Any], told: Mapping[str, object]
     ) -> Any:
-        """Call a function in a block of ``entered`` and return what it returns."""
+        """Call a function inside ``entered`` and return its result."""
         with self.entered(**told):
             return function(*args)
 
 
 def made_keys() -> tuple[dict[str, str], str]:
-    """Make the keys of one run: a node's folder with one client, who may do everything.
+    """Make the keys of one run: a key folder for the nodes, with one client of role ADMIN.
 
     Returns:
-        The text of each file of the folder by its path there, and that of the client's key.
+        The text of each file of the folder, by its path in the folder, and the client's key.
     """
     with tempfile.TemporaryDirectory(prefix="smbox-keys-") as name:
         folder = Path(name)

@@ -1,9 +1,10 @@
 """The agent on a remote host: starts processes for the launcher, and ends with it.
 
-It is started through the words that enter the host, and hears and answers in frames on its
-standard input and output. Environment and arguments come in frames, because ssh passes on no
-variables and hands its words to a shell. When the input ends, because the launcher ended it,
-was killed or lost its connection, the agent ends all processes and removes what they left.
+The command that connects to the host (``enter``) starts the agent. The agent receives and
+sends frames on its standard input and output. Environment and arguments are sent in frames,
+because ssh passes on no variables and gives its arguments to a shell. At the end of its input
+(the launcher closed it, was killed or lost the connection) the agent ends all processes and
+removes the segments that they left.
 """
 
 from __future__ import annotations
@@ -28,32 +29,32 @@ from smbox_torch.launching.local_host import free_port
 from smbox_torch.launching.program import command_of
 
 CANNOT_START: Final = 126
-"""The exit code of a shell for a program that it found and could not start."""
+"""Exit code that shells use for a program that was found but could not be started."""
 
 
 @dataclass
 class Relay:
-    """Passes on what a process prints or reports."""
+    """Sends the output or the reports of a process to the launcher."""
 
     agent: Agent
     kind: Kind
     number: int
 
     def feed(self, chunk: bytes) -> None:
-        """Pass it on."""
+        """Send the bytes to the launcher."""
         self.agent.write(frame(self.kind, self.number, chunk))
 
     def end(self) -> None:
-        """Say nothing: the exit code follows."""
+        """Send nothing: the exit code follows."""
 
 
 @dataclass
 class Agent:
-    """Processes of one launcher in this host.
+    """The processes of one launcher on this host.
 
     Args:
-        orders: descriptor that brings frames.
-        events: descriptor that takes frames.
+        orders: descriptor from which frames are read.
+        events: descriptor to which frames are written.
     """
 
     orders: int
@@ -61,13 +62,13 @@ class Agent:
     _children: dict[int, Child] = field(default_factory=dict)
     _segments: list[str] = field(default_factory=list)
     _own: dict[str, str] = field(default_factory=dict)
-    """Variables of the login that entered the host."""
+    """Environment of the login on this host."""
     _threads: str = "1"
     _grace_s: float = GRACE_S
     _is_heard: bool = True
 
     def run(self) -> None:
-        """Do what the launcher asks for until it says no more; nothing started stays."""
+        """Execute the launcher's frames until the input ends; then end all processes."""
         self.write(BEGIN)
         pipe = Pipe(self.orders, Frames(self._take))
         try:
@@ -82,7 +83,7 @@ class Agent:
                     segment.unlink(left)
 
     def write(self, frames: bytes) -> None:
-        """Tell the launcher; once it hears no more, nothing."""
+        """Send frames to the launcher; drop them once it has closed the pipe."""
         left = memoryview(frames)
         try:
             while left and self._is_heard:
@@ -91,7 +92,7 @@ class Agent:
             self._is_heard = False
 
     def _turn(self) -> None:
-        """Wait until something comes, and take it."""
+        """Wait for events, and handle them."""
         ready = [key.data for key, _ in self._selector.select()]
         for pipe in ready:
             if isinstance(pipe, Pipe) and not pipe.read():
@@ -112,7 +113,7 @@ class Agent:
             self._children[number].send(signal.Signals(value))
 
     def _prepare(self, told_of: dict[str, Any]) -> None:
-        """Go to the folder, and look for the command there."""
+        """Change to the folder, and find the command there."""
         self._grace_s = told_of["grace_s"]
         own = {name: os.environ[name] for name in os.environ if not name.startswith("SMBOX_")}
         self._own = without_places(own)
@@ -156,7 +157,7 @@ class Agent:
 
 
 def main() -> None:
-    """Serve the launcher at standard input and output; what is printed goes to stderr."""
+    """Serve the launcher on standard input and output; redirect prints to stderr."""
     orders, events = os.dup(0), os.dup(1)
     with open(os.devnull) as nothing:
         os.dup2(nothing.fileno(), 0)

@@ -1,7 +1,7 @@
-"""Child processes of a launcher: their output, and their end with all their descendants.
+"""Child processes of a launcher: their output, and how they are ended with their descendants.
 
-A child leads a session of its own, so that ending it ends its own children too, and is told
-by a signal (PR_SET_PDEATHSIG) when the launcher dies, even if that is killed.
+A child leads its own session, so that ending it also ends its own children. It gets a signal
+(PR_SET_PDEATHSIG) when the launcher dies, even if the launcher is killed.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from smbox_torch.workers.reporter import REPORT_FD
 
 CHUNK_NBYTES: Final = 1 << 16
 TURN_NBYTES: Final = 4 * CHUNK_NBYTES
-"""Read from one pipe before others get their turn, however fast it fills."""
+"""Largest number of bytes read from one pipe before the other pipes are read."""
 
 PIPE_NBYTES_MAX: Final = 1 << 20
-"""What a pipe can hold (fs.pipe-max-size): no more is left of a process that has ended."""
+"""Capacity of a pipe (fs.pipe-max-size), so an ended process has left at most this much."""
 
 LINE_NBYTES_MAX: Final = 1 << 16
 """Output without a newline is shown in pieces of this size."""
@@ -34,27 +34,27 @@ LINE_NBYTES_MAX: Final = 1 << 16
 
 def _heed_launcher(launcher: int, at_its_death: signal.Signals) -> None:
     process.signal_on_parent_death(at_its_death)
-    if os.getppid() != launcher:  # it died before, and no signal will come
+    if os.getppid() != launcher:  # it has died already: there will be no signal
         os._exit(1)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)  # the launcher may hold them
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)  # the launcher may have blocked them
 
 
 class Sink(Protocol):
-    """Takes what a pipe brings."""
+    """A consumer of the bytes of a pipe."""
 
     def feed(self, chunk: bytes) -> None:
-        """Take bytes as they come, wherever they are cut."""
+        """Process a chunk of bytes; chunks may end anywhere."""
 
     def end(self) -> None:
-        """Take note that nothing more comes; it may be told so again."""
+        """Handle the end of the input. Idempotent."""
 
 
 class Lines:
-    """Takes bytes, gives text lines.
+    """Splits bytes into lines of text.
 
     Args:
-        take: called with each line, without its end.
+        take: called with each line, without its newline.
     """
 
     def __init__(self, take: Callable[[str], None]) -> None:
@@ -62,7 +62,7 @@ class Lines:
         self._rest = b""
 
     def feed(self, chunk: bytes) -> None:
-        """Take bytes as they come, wherever they are cut."""
+        """Process a chunk of bytes; chunks may end anywhere."""
         *lines, self._rest = (self._rest + chunk).split(b"\n")
         if len(self._rest) > LINE_NBYTES_MAX:
             lines.append(self._rest)
@@ -71,18 +71,18 @@ class Lines:
             self._take(line.decode(errors="replace"))
 
     def end(self) -> None:
-        """Give the last line, if it has no end."""
+        """Pass on the last line if it has no newline."""
         if self._rest:
             self._take(self._rest.decode(errors="replace"))
         self._rest = b""
 
 
 class Pipe:
-    """The read end of a pipe, without blocking.
+    """The non-blocking read end of a pipe.
 
     Args:
-        fd: its descriptor; owned from here on.
-        sink: takes what it brings.
+        fd: its descriptor, which this object closes.
+        sink: receives the bytes.
     """
 
     def __init__(self, fd: int, sink: Sink) -> None:
@@ -92,7 +92,7 @@ class Pipe:
         self._is_closed = False
 
     def read(self, nbytes_max: int = TURN_NBYTES) -> bool:
-        """Take what has come, so much at most; returns False once nothing more can come."""
+        """Read at most ``nbytes_max`` available bytes; return False at the end of the input."""
         if self._is_closed:
             return False
         for _ in range(nbytes_max // CHUNK_NBYTES):
@@ -107,7 +107,7 @@ class Pipe:
         return True
 
     def close(self) -> None:
-        """Take what is left, and close; a process that escaped may still write."""
+        """Read the remaining bytes, and close; a descendant may still have the write end."""
         if self.read(PIPE_NBYTES_MAX):
             self._sink.end()
         self._is_closed = True
@@ -115,13 +115,13 @@ class Pipe:
 
 
 class Running(Protocol):
-    """A process as a launcher sees it: its own child, or one that an agent has started.
+    """A process of a launcher: its own child, or a process that an agent has started.
 
     Attributes:
         pidfd: descriptor that is readable once the process has ended.
-        pipes: that bring its output; those of one host's agent serve all of its processes.
+        pipes: pipes with its output; all processes of one agent share the agent's pipes.
         own: descriptors that belong to this process alone.
-        exit_code: None until it was reaped.
+        exit_code: None until the process is reaped.
     """
 
     pidfd: int
@@ -130,26 +130,26 @@ class Running(Protocol):
 
     @property
     def pipes(self) -> Sequence[Pipe]:
-        """Return the pipes that bring its output."""
+        """The pipes with its output."""
 
     def reap(self) -> bool:
         """Return whether the process has ended, ``exit_code`` is known and its output taken."""
 
     def send(self, sign: signal.Signals) -> None:
-        """Send a signal to the process and to all that it has started in its session."""
+        """Send a signal to the process and to its descendants in its session."""
 
 
 class Child:
-    """A running process.
+    """A running child process.
 
     Args:
         argv: program and arguments.
-        env: its whole environment.
-        output: takes what it prints, to stdout or stderr.
-        errors: takes what it prints to stderr; None: ``output`` does.
-        reports: takes its reports; None: it gets no pipe for them.
+        env: its entire environment.
+        output: receives its stdout and stderr.
+        errors: receives its stderr; None: ``output`` does.
+        reports: receives its reports; None: it gets no pipe for reports.
         stdin: descriptor of its standard input, or subprocess.DEVNULL.
-        at_launchers_death: the signal that it gets if the launcher is killed.
+        at_launchers_death: signal that the process gets when the launcher dies.
     """
 
     def __init__(
@@ -197,16 +197,18 @@ class Child:
         self.exit_code: int | None = None
 
     def _pipe(self, sink: Sink, ends: list[int]) -> int:
-        """Make a pipe to a sink; return its write end, which is one of ``ends`` too."""
+        """Make a pipe to a sink; add its write end to ``ends`` and return it."""
         read_end, end = os.pipe()
         self.pipes.append(Pipe(read_end, sink))
         ends.append(end)
         return end
 
     def reap(self) -> bool:
-        """Return whether the process has ended; then end what it left and take its last lines.
+        """Return whether the process has ended; if so, set ``exit_code``.
 
-        ``exit_code`` is its exit status from then on, or minus the signal that killed it.
+        Then also end its descendants and read its last output. ``exit_code`` is the exit
+        status,
+        or minus the signal that killed the process.
         """
         if self.exit_code is not None:
             return True
@@ -221,15 +223,15 @@ class Child:
         return True
 
     def send(self, sign: signal.Signals) -> None:
-        """Send a signal to the process and to all that it has started in its session."""
+        """Send a signal to the process and to its descendants in its session."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, sign)
 
 
 def end_all(children: Iterable[Running], grace_s: float) -> None:
-    """End processes: SIGTERM, and SIGKILL for what still runs after ``grace_s``.
+    """End processes: send SIGTERM, then SIGKILL to those that still run after ``grace_s``.
 
-    Another interrupt ends the grace.
+    Another interrupt ends the wait at once.
     """
     alive = [child for child in children if not child.reap()]
     for child in alive:
@@ -243,13 +245,13 @@ def end_all(children: Iterable[Running], grace_s: float) -> None:
 
 
 def await_end(alive: Sequence[Running], deadline_s: float) -> list[Running]:
-    """Wait until all have ended or the deadline has come; returns who still runs."""
+    """Wait until all have ended, or for the deadline; return those that still run."""
     alive = [child for child in alive if not child.reap()]
     while alive and (left_s := deadline_s - time.monotonic()) > 0:
         with selectors.DefaultSelector() as selector:
             for child in alive:
                 selector.register(child.pidfd, selectors.EVENT_READ)
-                for pipe in child.pipes:  # a full one would keep it from ending
+                for pipe in child.pipes:  # a full pipe would keep it from ending
                     pipe.read()
             selector.select(min(left_s, 0.1))
         alive = [child for child in alive if not child.reap()]
@@ -257,7 +259,7 @@ def await_end(alive: Sequence[Running], deadline_s: float) -> list[Running]:
 
 
 def described(exit_code: int) -> str:
-    """Word how a process ended."""
+    """Return a text that says how a process ended."""
     if exit_code >= 0:
         return f"exit code {exit_code}"
     try:
@@ -267,7 +269,7 @@ def described(exit_code: int) -> str:
 
 
 def listen(selector: selectors.BaseSelector, child: Running) -> None:
-    """Let ``selector`` tell of a child's end (data: the child) and output (data: Pipe)."""
+    """Register a child's end (data: the child) and output (data: Pipe) with ``selector``."""
     selector.register(child.pidfd, selectors.EVENT_READ, child)
     for pipe in child.pipes:
         if pipe.fd not in selector.get_map():
@@ -275,7 +277,7 @@ def listen(selector: selectors.BaseSelector, child: Running) -> None:
 
 
 def forget(selector: selectors.BaseSelector, child: Running) -> None:
-    """Undo ``listen``, as far as it is not undone, and but for pipes of others."""
+    """Unregister what ``listen`` registered, except pipes that other processes share."""
     for fd in child.own:
         if fd in selector.get_map():
             selector.unregister(fd)

@@ -1,4 +1,4 @@
-"""The simulated cluster of a launcher: the hosts and the environment of each worker."""
+"""The plan of a run: hosts, places of the workers, and the environment of each worker."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class OnFailure(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a worker is.
+    """The place of a worker.
 
     Args:
-        host: index of its host among those of the plan; 0 where all nodes are played here.
-        group: its node: number of the host among those with workers.
-        local_rank: among the workers of its node.
-        size: workers of its node.
+        host: index of its host in the plan; 0 if all nodes are simulated on this host.
+        group: its node: number of its host among the hosts with workers.
+        local_rank: its number among the workers of its node.
+        size: number of workers of its node.
     """
 
     host: int
@@ -52,32 +52,33 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to start.
+    """The processes that a launcher starts.
 
     Args:
-        command: program and arguments of a worker; with ``hosts`` words as of the command
-            line, which mean what they mean there (program.py).
-        nodes: how many nodes to play.
-        per_node: workers of each.
+        command: program and arguments of a worker; with ``hosts``, the arguments of the
+            command line, which each host interprets (program.py).
+        nodes: number of nodes to simulate.
+        per_node: number of workers on each node.
         on_failure: end all workers, let the others continue, start the failed worker again, or
             start all again.
-        restarts: how often, for each worker or for all together; None: RESTARTS where
-            ``on_failure`` starts again, else 0.
-        torchrun_env: also tell the workers what torchrun would.
-        address: of a memory node that runs already; None starts one.
-        memory: size of each memory node that is started, for example "1GiB"; None: its
-            default.
-        memory_nodes: how many memory nodes to start, as one address space.
-        grace_s: from SIGTERM to SIGKILL, in seconds.
-        memnode: command that starts a memory node; none: that of the host's Python.
-        hosts: in which workers and memory nodes run; none: all nodes are played on this host.
-        keys: folder of keys that memory nodes ask for, by its path in the hosts.
-        key: file of the workers' key, by its path in the hosts.
+        restarts: maximum number of restarts, of each worker or of all together; None: RESTARTS
+            if ``on_failure`` restarts workers, else 0.
+        torchrun_env: also set torchrun's variables.
+        address: address of a running memory node; None: start one.
+        memory: size of each memory node that is started, for example "1GiB"; None: the
+            default of memnode.
+        memory_nodes: number of memory nodes to start, as one address space.
+        grace_s: seconds between SIGTERM and SIGKILL.
+        memnode: command that starts a memory node; empty: memnode of the host's Python.
+        hosts: hosts of the workers and memory nodes; empty: all nodes are simulated on this
+            host.
+        keys: key folder of the memory nodes, by its path on the hosts.
+        key: key file of the workers, by its path on the hosts.
         insecure: let memory nodes serve other hosts without keys.
 
     Raises:
-        ConfigError: no workers or memory nodes, restarts that do not fit ``on_failure``,
-            several nodes at an address that only one host can reach, or arguments that
+        ConfigError: there are no workers or memory nodes, ``restarts`` does not fit
+            ``on_failure``, only one host can reach the address of several nodes, or arguments
             contradict ``hosts``.
     """
 
@@ -157,7 +158,7 @@ class Plan:
 
     @property
     def places(self) -> list[Place]:
-        """Where each worker is, by rank: hosts one after the other."""
+        """The place of each worker, by rank, host by host."""
         shares = [host.workers for host in self.hosts] or [self.per_node] * self.nodes
         groups = [index for index, size in enumerate(shares) if size]
         return [
@@ -168,29 +169,29 @@ class Plan:
 
     @property
     def groups(self) -> int:
-        """How many nodes, that is hosts with workers, there are."""
+        """Number of nodes, which are the hosts with workers."""
         return sum(1 for host in self.hosts if host.workers) if self.hosts else self.nodes
 
     @property
     def workers(self) -> int:
-        """How many workers there are in all."""
+        """Number of all workers."""
         return len(self.places)
 
     @property
     def memory_hosts(self) -> list[int]:
-        """Index of the host of each memory node that is started; 0 where all is played here."""
+        """Index of the host of each started memory node; 0 if all nodes are simulated here."""
         if self.address is not None:
             return []
         sized = [index for index, host in enumerate(self.hosts) if host.memory]
         return sized or [node % max(1, len(self.hosts)) for node in range(self.memory_nodes)]
 
     def named(self, place: Place) -> str:
-        """Name a worker's node."""
+        """Return the name of a worker's node."""
         return f"host {self.hosts[place.host].name}" if self.hosts else f"node {place.group}"
 
     @property
     def restarts_max(self) -> int:
-        """How often workers are started again at most."""
+        """Maximum number of restarts."""
         if self.restarts is not None:
             return self.restarts
         return RESTARTS if self.on_failure.restarts else 0
@@ -198,11 +199,11 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What all workers of a run are told alike.
+    """The settings that all workers of a run share.
 
     Args:
-        run_id: of no other run.
-        address: of the memory node.
+        run_id: unique identifier of the run.
+        address: address of the memory nodes.
         master_port: free TCP port for a store that rank 0 may serve.
         master_addr: host of rank 0.
     """
@@ -222,18 +223,18 @@ def worker_env(
     restart: int = 0,
     worker_restart: int = 0,
 ) -> dict[str, str]:
-    """Return the environment of one worker: smbox's variables and, if asked for, torchrun's.
+    """Return the environment of one worker: smbox's variables and, on request, torchrun's.
 
-    Torchrun's variables in ``base`` are about the launcher and not about the worker, so they
-    are left out. SMBOX_KEY is that of the plan where the run has nodes of its own.
+    Torchrun's variables in ``base`` describe the launcher, not the worker, so they are left
+    out. If the run starts its own memory nodes, SMBOX_KEY is the plan's key.
 
     Args:
-        plan: of the run.
-        base: what every process inherits.
-        rank: of the worker.
-        run: what all workers share.
-        restart: how often all workers have been started again.
-        worker_restart: how often this worker has been started again by itself.
+        plan: plan of the run.
+        base: environment that all processes inherit.
+        rank: rank of the worker.
+        run: settings that all workers share.
+        restart: how often all workers have been restarted.
+        worker_restart: how often this worker alone has been restarted.
     """
     place = _place(plan, plan.places[rank], rank, run)
     told: dict[str, object] = {f"SMBOX_{name}": value for name, value in place.items()}
@@ -256,16 +257,16 @@ def worker_env(
         env.pop("SMBOX_KEY", None)
     told |= {"SMBOX_KEY": plan.key} if plan.key else {}
     env |= {name: str(value) for name, value in told.items()}
-    if plan.hosts:  # its agent knows the cores of a host
+    if plan.hosts:  # the agent knows the number of cores
         return env
     env.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // plan.workers)))
-    if plan.nodes > 1:  # nodes that are played share memory, real ones do not
+    if plan.nodes > 1:  # simulated nodes share memory, real nodes do not
         env["SMBOX_TRANSPORT"] = "tcp"
     return env
 
 
 def _place(plan: Plan, place: Place, rank: int, run: Run) -> dict[str, object]:
-    """Return what smbox and torchrun call by the same names."""
+    """Return the variables that have the same name in smbox and torchrun."""
     return {
         "RANK": rank,
         "LOCAL_RANK": place.local_rank,
@@ -279,13 +280,13 @@ def _place(plan: Plan, place: Place, rank: int, run: Run) -> dict[str, object]:
 
 
 def ranked(hosts: Sequence[str]) -> list[tuple[int, dict[str, object]]]:
-    """Give ranks to the places that a scheduler has chosen, consecutive on each host.
+    """Assign ranks to the places that a scheduler chose, consecutive on each host.
 
     Args:
         hosts: host of each place.
 
     Returns:
-        By rank, the number of its place and its variables without their prefix SMBOX_.
+        By rank, the number of its place and its variables without the prefix SMBOX_.
     """
     groups = list(dict.fromkeys(hosts))
     order = sorted(range(len(hosts)), key=lambda index: groups.index(hosts[index]))

@@ -1,8 +1,8 @@
 """A detached memory node, for launchers that kill their children when they end.
 
-A memory node that is killed leaves its memory in /dev/shm; one that is told to stop removes it.
-This one watches its launcher by ``--parent-pid`` and stops by itself when that ends. Its shell
-then removes the keys.
+A node removes its memory from /dev/shm when it stops, but not when it is killed. This node
+watches its launcher (``--parent-pid``) and stops when the launcher ends. Its shell then removes
+the keys.
 """
 
 from __future__ import annotations
@@ -27,17 +27,18 @@ from smbox_torch.launching.node_keeper import RESTARTS_MAX
 from smbox_torch.workers.reporter import parse
 
 SHELL: Final = ("/bin/sh", "-c", '("$@" 2>&1 && rm -r "$0") &')
-"""Starts a node; $0 is the folder of keys, which the node needs again if it was killed."""
+"""Starts a node; $0 is the key folder, which is kept if the node is killed: a restart needs
+it."""
 
 
 class DetachedNode:
-    """A memory node with keys, started again on its memory and address when it dies.
+    """A memory node with keys; when it dies, it is restarted on the same memory and address.
 
     Args:
-        node_id: of the node.
+        node_id: id of the node.
         memory: its size, for example "1GiB".
         keys: files of its key folder, as ``made_keys`` returns them.
-        bind: a tcp address; port 0 takes a free one.
+        bind: a tcp address; port 0 selects a free port.
     """
 
     def __init__(self, node_id: int, memory: str, keys: Mapping[str, str], bind: str) -> None:
@@ -67,7 +68,8 @@ class DetachedNode:
             The address with its port.
 
         Raises:
-            ConnectError: it did not start; nothing is left. The message has its last words.
+            ConnectError: it did not start; nothing is left. The message contains its last
+                output.
         """
         self._process = subprocess.Popen(
             [*SHELL, self._folder.name, *self._argv, "--bind", self._address],
@@ -76,7 +78,7 @@ class DetachedNode:
             errors="replace",
             start_new_session=True,
         )
-        self._process.wait()  # for the shell: what it started is no child of this process
+        self._process.wait()  # for the shell; the node is not a child of this process
         said = "nothing"
         for line in self._lines():
             told = parse(line)
@@ -89,10 +91,10 @@ class DetachedNode:
         raise ConnectError(f"memnode ended; it said: {said}")
 
     def serve(self) -> None:
-        """Watch the node until another thread calls ``stop``; then remove what it has left.
+        """Watch the node until another thread calls ``stop``; then remove its memory and keys.
 
         Raises:
-            ConnectError: it died too often, or does not start; its memory was removed.
+            ConnectError: it died too often, or a restart failed; its memory was removed.
         """
         try:
             for _ in range(RESTARTS_MAX + 1):
@@ -116,7 +118,7 @@ class DetachedNode:
             os.kill(self._pid, signal.SIGTERM)
 
     def _lines(self) -> Iterator[str]:
-        """Return what the node prints; the end of it is the end of the node."""
+        """Return the lines that the node prints; they end when the node ends."""
         assert self._process.stdout is not None, "it was opened as a pipe"
         return iter(self._process.stdout)
 

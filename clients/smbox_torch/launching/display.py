@@ -18,14 +18,14 @@ from smbox_torch.launching.terminal import Terminal
 
 REFRESH_S: Final = 0.1
 QUESTION_S: Final = 0.2
-"""A row without an end that stands for so long is a question."""
+"""A row without a newline counts as a question after this time."""
 
 STYLES: Final = {"running": "cyan", "done": "green", "failed": "bold red", "ended": "yellow"}
 
 
 @dataclass
 class Row:
-    """What is known about one worker."""
+    """The display's data of one worker."""
 
     node: str
     screen: Screen
@@ -35,17 +35,17 @@ class Row:
 
 
 class Display:
-    """The workers of a run, shown as they go.
+    """Shows the state, progress and output of all workers of a run.
 
-    In a pipe, and in the logs, a progress bar is one line: what stood there in the end. On a
-    terminal the first rank that is shown has its bars and questions below the table. A warning
-    is shown once and counted; the counts are shown in the end.
+    In a pipe, and in the logs, a progress bar is one line with its last state. On a terminal,
+    the bars and questions of the first shown rank are below the table. A repeated warning is
+    shown once and counted; ``close`` shows the counts.
 
     Args:
-        nodes: of each rank, the number or name of the node it belongs to.
-        console: where to show it; a live table where that is a terminal.
-        ranks: which are shown; None: all.
-        logs: where everything that a rank prints is written too.
+        nodes: number or name of each rank's node.
+        console: the output; on a terminal, a live table.
+        ranks: ranks to show; None: all.
+        logs: log files of all output.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Display:
         self.refresh(now=True)
 
     def output(self, rank: int) -> Screen:
-        """Return what takes the output of a worker that starts."""
+        """Return the screen for the output of a worker that starts."""
         screen = self._rows[rank].screen = self._screen(rank)
         return screen
 
@@ -76,7 +76,7 @@ class Display:
         return Screen(lambda lines: self.lines(rank, lines))
 
     def env(self, rank: int) -> dict[str, str]:
-        """Return variables by which rich and tqdm draw as on the terminal, if it shows them."""
+        """Return variables that let a shown worker's rich and tqdm draw as on the terminal."""
         if self._terminal is None or rank != self._ranks[0]:
             return {}
         columns, lines = self._console.size
@@ -88,7 +88,7 @@ class Display:
         }
 
     def lines(self, rank: int, lines: Sequence[str]) -> None:
-        """Show lines that a worker has printed, one or more, without warnings seen before."""
+        """Show one or more lines of a worker, without repeated warnings."""
         self._rows[rank].last = lines[-1]
         if self._logs is not None:
             self._logs.write(rank, lines)
@@ -97,19 +97,19 @@ class Display:
             self._show([f"[rank {rank}] {text}" for text in new])
 
     def report(self, rank: int, fields: dict[str, Any]) -> None:
-        """Show a worker's newest figures; those not named stay."""
+        """Update the shown values of a worker; other values stay."""
         self._rows[rank].fields |= fields
 
     def state(self, rank: int, state: str) -> None:
-        """Show what a worker does: its first word is one of STYLES."""
+        """Show the state of a worker; its first word is "starting" or a key of STYLES."""
         self._rows[rank].state = state
 
     def note(self, text: str) -> None:
-        """Show a line of the launcher's own."""
+        """Show a message of the launcher."""
         self._show([f"smbox run: {text}"])
 
     def _show(self, lines: Sequence[str]) -> None:
-        """Show lines, at once: a console takes longer for a line than for writing many."""
+        """Show lines in one write, which is faster than one write for each line."""
         if not lines:
             return
         if self._terminal is not None:
@@ -119,7 +119,7 @@ class Display:
             self._console.file.flush()
 
     def refresh(self, *, now: bool = False) -> None:
-        """Draw the table again, at most every REFRESH_S unless ``now``."""
+        """Redraw the table, at most every REFRESH_S unless ``now``."""
         time_s = time.monotonic()
         if self._terminal is None or not (now or time_s - self._drawn_s >= REFRESH_S):
             return
@@ -134,7 +134,7 @@ class Display:
             self._terminal.draw(self._display())
 
     def close(self) -> None:
-        """Show how often warnings came, and leave the last state on the terminal."""
+        """Show the counts of repeated warnings, and leave the last state on the terminal."""
         for text in self._repeats.summary():
             self.note(text)
         self._repeats = RepeatedWarnings()
@@ -151,7 +151,7 @@ class Display:
         return Group(self.table(), *bars)
 
     def table(self) -> Table:
-        """Lay out one line per worker."""
+        """Return a table with one line per worker."""
         table = Table(box=None, pad_edge=False)
         for name in ("rank", "node", "state", "progress"):
             table.add_column(name, no_wrap=True)
@@ -165,7 +165,7 @@ class Display:
 
 
 def worded(fields: dict[str, Any]) -> str:
-    """Word figures in one line, numbers with four digits."""
+    """Return named values as one line, floats with four digits."""
     return "  ".join(
         f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
         for name, value in fields.items()

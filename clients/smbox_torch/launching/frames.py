@@ -1,7 +1,7 @@
 """Frames between a launcher and its agent on a remote host, sent in two pipes. Pure.
 
-A frame is a kind (u8), the number of a process (u32) and a length (u64), little-endian, and so
-many bytes. What comes before ``BEGIN`` is of somebody else, a greeting of the login for one.
+A frame is a kind (u8), the number of a process (u32), a length (u64), all little-endian, and
+that many bytes. Bytes before ``BEGIN`` are not from the agent, for example a login greeting.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from smbox.errors import RemoteProtocolError
 from smbox_torch.launching.children import Sink
 
 BEGIN: Final = b"\nsmbox agent 1\n"
-"""What an agent writes first; the number is that of this form."""
+"""The first bytes that an agent sends; the number is the version of the format."""
 
 _HEADER: Final = struct.Struct("<BIQ")
 FRAME_NBYTES_MAX: Final = 1 << 26
 
 
 class Kind(IntEnum):
-    """Of a frame; the first three go to the agent."""
+    """The kind of a frame; the first three are sent to the agent."""
 
-    PREPARE = 1  # JSON: folder, env, words of the command, workers, grace_s
-    START = 2  # JSON: argv, env, at_death (signal), segments (prefix of what it leaves)
+    PREPARE = 1  # JSON: folder, env, words (command line), workers, grace_s
+    START = 2  # JSON: argv, env, at_death (signal), segments (prefix)
     SIGNAL = 3  # JSON: number of the signal
     READY = 4  # JSON: pid, python, command, free_port
-    REFUSED = 5  # JSON: why
+    REFUSED = 5  # JSON: the reason
     OUTPUT = 6  # bytes that the process printed
     REPORT = 7  # bytes of its reports
-    EXIT = 8  # JSON: exit code as subprocess has it
+    EXIT = 8  # JSON: exit code, as in subprocess
 
 
 Form = TypeVar("Form")
@@ -42,7 +42,7 @@ Take = Callable[[Kind, int, bytes], None]
 
 
 class Ready(msgspec.Struct, frozen=True):
-    """What READY tells of an agent's host; attributes as of StartingHost."""
+    """The contents of READY; attributes as in StartingHost."""
 
     pid: int
     python: str
@@ -61,26 +61,26 @@ def told(kind: Kind, number: int, value: Any) -> bytes:
 
 
 def value_of(payload: bytes, form: type[Form]) -> Form:
-    """Return the value that ``told`` has written.
+    """Decode a value that ``told`` encoded.
 
     Raises:
-        RemoteProtocolError: it is none, or has another form.
+        RemoteProtocolError: it is not valid JSON, or not of the expected type.
     """
     try:
         return msgspec.convert(json.loads(payload), form)
     except (ValueError, RecursionError, msgspec.MsgspecError) as error:
-        raise RemoteProtocolError(f"no value of an agent: {error}") from error
+        raise RemoteProtocolError(f"invalid value from an agent: {error}") from error
 
 
 class Frames:
-    """Takes bytes, gives frames.
+    """Splits a stream of bytes into frames.
 
     Args:
-        take: called with kind, number and bytes of each frame.
-        before: takes what comes before BEGIN; None: frames come at once.
+        take: called with the kind, number and bytes of each frame.
+        before: receives the bytes before BEGIN; None: the stream has no BEGIN.
 
     Attributes:
-        is_begun: whether BEGIN has come.
+        is_begun: whether BEGIN was received.
     """
 
     def __init__(self, take: Take, before: Sink | None = None) -> None:
@@ -90,14 +90,14 @@ class Frames:
 
     @property
     def is_begun(self) -> bool:
-        """Return whether BEGIN has come."""
+        """Return whether BEGIN was received."""
         return self._before is None
 
     def feed(self, chunk: bytes) -> None:
-        """Take bytes as they come, wherever they are cut.
+        """Process a chunk of bytes; chunks may end anywhere.
 
         Raises:
-            RemoteProtocolError: these are no frames.
+            RemoteProtocolError: the bytes are not valid frames.
         """
         self._rest += chunk
         if self._before is not None and not self._find_begin(self._before):
@@ -105,7 +105,9 @@ class Frames:
         while len(self._rest) >= _HEADER.size:
             kind, number, nbytes = _HEADER.unpack_from(self._rest)
             if nbytes > FRAME_NBYTES_MAX or kind not in Kind.__members__.values():
-                raise RemoteProtocolError("no frame of an agent", kind=kind, nbytes=nbytes)
+                raise RemoteProtocolError(
+                    "invalid frame from an agent", kind=kind, nbytes=nbytes
+                )
             limit = _HEADER.size + nbytes
             if len(self._rest) < limit:
                 return
@@ -114,7 +116,7 @@ class Frames:
             self._take(Kind(kind), number, payload)
 
     def end(self) -> None:
-        """Take note that nothing more comes; a frame that is not whole is dropped."""
+        """Handle the end of the input; an incomplete frame is dropped."""
         if self._before is not None:
             self._before.feed(bytes(self._rest))
             self._before.end()

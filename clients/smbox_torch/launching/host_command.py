@@ -21,24 +21,24 @@ from smbox_torch.launching.screen import Screen
 CLOSED: Final = -1
 LOOK_S: Final = 0.1
 ANSWER_S: Final = 10.0
-"""A host is lost that takes no order, or tells no end of a killed process, for so long."""
+"""A host that accepts no frame, or does not report a killed process, for this time is lost."""
 
 
 class HostCommand:
-    """A process that enters a host; with its agent it exchanges frames.
+    """The process that connects to a host and exchanges frames with the agent there.
 
     Args:
-        argv: words that enter the host, and those of the agent.
-        take: called with each frame; raises RemoteProtocolError where it is not an agent's.
-        hear: called with the lines that the words print besides.
+        argv: command that connects to the host, followed by the command of the agent.
+        take: called with each frame; raises RemoteProtocolError if it is not valid.
+        hear: called with other lines that the command prints.
         ended: called once the process has ended.
 
     Attributes:
-        process: that runs the words.
-        is_closing: whether its end is wanted.
+        process: the process of the command.
+        is_closing: the launcher is ending the agent.
 
     Raises:
-        OSError: the words start no program; nothing is left.
+        OSError: the command cannot be started; nothing is left.
     """
 
     def __init__(
@@ -72,47 +72,47 @@ class HostCommand:
 
     @property
     def is_lost(self) -> bool:
-        """Return whether it has ended, is to end or was given up."""
+        """Return whether the command has ended, is being ended or was abandoned."""
         return self.is_closing or bool(self._fault) or self.process.exit_code is not None
 
     @property
     def how(self) -> str:
-        """Word how it ended, or why it was given up."""
+        """Return how the command ended, or why it was abandoned."""
         code = self.process.exit_code
         is_ours = self._fault and code in {None, -signal.SIGKILL}
         return self._fault if is_ours else described(code or 0)
 
     def feed(self, chunk: bytes) -> None:
-        """Take what it prints to standard output; after a fault, nothing."""
+        """Process a chunk of its standard output; ignore it after a fault."""
         try:
             if not self._fault:
                 self._frames.feed(chunk)
         except RemoteProtocolError as error:
-            self.give_up(f"it sends what no agent sends: {error}")
+            self.give_up(f"it sends invalid frames: {error}")
 
     def end(self) -> None:
-        """Take note that nothing more comes."""
+        """Handle the end of its output."""
         self._frames.end()
         if self.process.exit_code is not None:
-            self._close_orders()  # an agent that outlives the words would wait for more
+            self._close_orders()  # else an agent that outlives the command waits
             self._ended()
         elif self._frames.is_begun and not self.is_closing:
             self.give_up("its output has ended")
 
     def send(self, frame: bytes) -> None:
-        """Send a frame as far as it can be taken now; ``wait`` sends the rest."""
+        """Send as much of a frame as the pipe accepts now; ``wait`` sends the rest."""
         if not self.is_lost:
             self._unsent += frame
             self._write()
 
     def await_sent(self) -> None:
-        """Send all frames; gives the host up that does not take them within ANSWER_S."""
+        """Send all frames; abandon the host if it does not accept them within ANSWER_S."""
         self.wait(lambda: not self._unsent, ANSWER_S)
         if self._unsent:
-            self.give_up(f"it has taken no orders for {ANSWER_S:g} s")
+            self.give_up(f"it has accepted no frames for {ANSWER_S:g} s")
 
     def wait(self, is_done: Callable[[], bool], timeout_s: float) -> None:
-        """Send and take frames until it is done or lost, or the time is over; reaps nothing."""
+        """Send and receive frames until ``is_done``, a loss or the timeout; reap no process."""
         deadline_s = time.monotonic() + timeout_s
         open_pipes = {pipe.fd: pipe for pipe in self.process.pipes}
         while not is_done() and not self.is_lost:
@@ -125,20 +125,20 @@ class HostCommand:
                 if self._unsent:
                     selector.register(self._orders, selectors.EVENT_WRITE)
                 ready = [key.fd for key, _ in selector.select(min(left_s, LOOK_S))]
-            for fd in ready:  # no other: what came first is read first
+            for fd in ready:  # only these pipes: data that arrived first is read first
                 if fd in open_pipes and not open_pipes[fd].read():
                     del open_pipes[fd]
             self._write()
 
     def give_up(self, why: str) -> None:
-        """Kill the words: the host is lost, and its agent ends what it has started."""
+        """Kill the command: the host is lost, and its agent ends all its processes."""
         self._unsent.clear()
         if self.process.exit_code is None:
             self._fault = self._fault or why
             self.process.send(signal.SIGKILL)
 
     def end_orders(self) -> None:
-        """Send nothing more: an agent ends all that it has started, and itself."""
+        """Close the agent's input: the agent ends all its processes and itself."""
         self.is_closing = True
         self._close_orders()
 

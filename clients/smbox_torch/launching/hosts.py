@@ -1,4 +1,4 @@
-"""The hosts of a run, as a TOML file describes them (``smbox run --hosts``). Pure."""
+"""The hosts of a run, read from a TOML file (``smbox run --hosts``). Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from smbox_torch.world import TORCHELASTIC
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 PORT_MAX: Final = (1 << 16) - 1
 WORKERS_MAX: Final = 10_000
-"""Of all hosts together."""
+"""Maximum number of workers of all hosts together."""
 
 TORCHRUN: Final = frozenset(
     (
@@ -27,7 +27,7 @@ TORCHRUN: Final = frozenset(
         *("MASTER_ADDR", "MASTER_PORT"),
     )
 )
-"""Variables of torchrun, beside those that begin with TORCHELASTIC."""
+"""Variables of torchrun, besides those that begin with TORCHELASTIC."""
 
 STAYS: Final = frozenset(
     (
@@ -35,7 +35,7 @@ STAYS: Final = frozenset(
         *("PWD", "OLDPWD", "SHLVL", "_"),
     )
 )
-"""Variables that describe a host or a login there, beside those that begin with _SESSION."""
+"""Variables of a host or login, besides those that begin with a prefix in _SESSION."""
 
 _SESSION: Final = ("SSH_", "XDG_", "DBUS_")
 
@@ -44,15 +44,15 @@ class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One ``[[host]]`` of the file.
 
     Attributes:
-        name: by which messages name it.
-        address: IP address at which the other hosts reach it; loopback only of a single host.
-        workers: that it runs; hosts may differ.
-        enter: words in front of a command that run it there; none: this host.
-        memory: size of the memory node that it runs, as "8GiB"; "": see ``--memory-nodes``.
-        port: of that node; 0: a free one.
-        folder: where its workers run; "": that of the launcher.
-        python: interpreter that has smbox; "": the path of the launcher's.
-        env: further variables of its processes.
+        name: name of the host in messages.
+        address: IP address at which the other hosts reach it; loopback only for a single host.
+        workers: number of workers on it.
+        enter: command prefix that runs a command there, for example ssh; empty: this host.
+        memory: size of its memory node, as "8GiB"; "": see ``--memory-nodes``.
+        port: port of that node; 0: a free port.
+        folder: working directory of its workers; "": that of the launcher.
+        python: interpreter that has smbox; "": the path of the launcher's interpreter.
+        env: more variables for its processes.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     env: dict[str, str] = {}
 
     def bind(self) -> str:
-        """Return where its memory node listens."""
+        """Return the address on which its memory node listens."""
         host = f"[{self.address}]" if ":" in self.address else self.address
         return f"tcp://{host}:{self.port}"
 
@@ -79,7 +79,7 @@ def read(text: bytes) -> tuple[Host, ...]:
     """Read the text of a TOML file.
 
     Raises:
-        ConfigError: it is no TOML, has unknown fields, or describes what cannot be.
+        ConfigError: the text is not TOML, has unknown fields or invalid values.
     """
     hosts = toml.decode(text, _File, "this describes no hosts (docs/hosts.md)").host
     check(hosts)
@@ -92,7 +92,7 @@ def check(hosts: tuple[Host, ...]) -> None:
     for host in hosts:
         if _NAME.fullmatch(host.name) is None or counts[host.name] > 1:
             raise ConfigError(
-                "names of hosts differ and hold letters, digits, '.', '_' and '-'",
+                "the names of hosts must differ and consist of letters, digits, '.', '_', '-'",
                 name=host.name,
             )
         _check_address(host, is_alone=len(hosts) == 1)
@@ -105,7 +105,7 @@ def check(hosts: tuple[Host, ...]) -> None:
 
 
 def _check_address(host: Host, *, is_alone: bool) -> None:
-    """Raise ConfigError for an address at which no other host could reach this one."""
+    """Raise ConfigError for an address at which other hosts cannot reach this host."""
     try:
         address = ipaddress.ip_address(host.address)
     except ValueError as error:
@@ -120,8 +120,8 @@ def _check_address(host: Host, *, is_alone: bool) -> None:
     is_own = address.is_loopback and not is_alone
     if is_own or address.is_unspecified or address.is_multicast:
         raise ConfigError(
-            "other hosts cannot reach an unspecified, loopback or multicast address: give that"
-            " of the host's network interface",
+            "other hosts cannot reach an unspecified, loopback or multicast address: give the"
+            " address of the host's network interface",
             host=host.name,
             key="address",
             address=host.address,
@@ -131,11 +131,11 @@ def _check_address(host: Host, *, is_alone: bool) -> None:
 def _check_host(host: Host) -> None:
     if host.workers < 0 or not 0 <= host.port <= PORT_MAX:
         raise ConfigError(
-            f"workers are not negative, a port is from 0 to {PORT_MAX}", host=host.name
+            f"workers must be at least 0, and port from 0 to {PORT_MAX}", host=host.name
         )
     if shlex.quote(host.python or "-") != (host.python or "-"):
         raise ConfigError(
-            "the path of python passes a shell there: give one without blanks and quotes",
+            "a shell on the host reads the path of python: give one without blanks and quotes",
             host=host.name,
             python=host.python,
         )
@@ -149,7 +149,7 @@ def _check_host(host: Host) -> None:
     wrong = [key for key, words in texts.items() if any("\0" in word for word in words)]
     if wrong:
         raise ConfigError(
-            "the operating system takes no text with a NUL (\\u0000)",
+            "the operating system accepts no text with a NUL (\\u0000)",
             host=host.name,
             keys=wrong,
         )
@@ -165,12 +165,13 @@ def _check_env(host: Host) -> None:
         )
     if any(not name or "=" in name for name in host.env):
         raise ConfigError(
-            "names of variables in env are not empty and hold no '='", host=host.name
+            "names of variables in env must not be empty or contain '='", host=host.name
         )
 
 
 def travelling(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that go with a run: all but those of a host or a login."""
+    """Return the variables that are sent to other hosts: all except those of a host or
+    login."""
     return {
         name: value
         for name, value in env.items()
@@ -179,7 +180,7 @@ def travelling(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def without_places(env: Mapping[str, str]) -> dict[str, str]:
-    """Return variables without those of torchrun, which are about another process."""
+    """Return variables without torchrun's, which describe another process."""
     return {
         name: value
         for name, value in env.items()

@@ -1,4 +1,4 @@
-"""Signals that end a process, turned into interrupts, so that ``finally`` runs."""
+"""Conversion of signals that end a process to KeyboardInterrupt, so that ``finally`` runs."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from contextlib import contextmanager
 from typing import Final
 
 ENDING: Final = frozenset((signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
-"""Signals by which somebody asks a process to end."""
+"""Signals that ask a process to end."""
 
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """Make signals that end a process end what is inside like an interrupt: ``finally`` runs.
+    """Let SIGTERM and SIGHUP raise KeyboardInterrupt in the block, so that ``finally`` runs.
 
-    SIGHUP comes when the terminal is closed; under ``nohup`` it stays ignored.
+    SIGHUP is sent when the terminal is closed; under ``nohup`` it stays ignored.
     """
 
     def interrupt(*_: object) -> None:
@@ -33,7 +33,7 @@ def terminable() -> Iterator[None]:
 
 @contextmanager
 def held() -> Iterator[None]:
-    """Let the signals that end a process wait until what is inside is done."""
+    """Block the signals that end a process until the block is done."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     try:
         yield

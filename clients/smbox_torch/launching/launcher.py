@@ -1,10 +1,10 @@
 """The launcher: runs memory nodes and workers on one or several hosts, and ends them all.
 
-The workers learn their places by SMBOX_ variables. With more than one node that is played here
-SMBOX_TRANSPORT=tcp keeps them from mapping memory that a real cluster could not map. After a
-failure all end, or start again, or the others go on (``OnFailure``); a worker that starts again
-finds the memory as it was, because the node runs on. A node that dies starts again on the same
-memory.
+SMBOX_ variables tell the workers their rank, host and address. With several simulated nodes,
+SMBOX_TRANSPORT=tcp keeps workers from mapping memory that they could not map in a real cluster.
+``OnFailure`` says whether all workers end or restart after a failure, or the others continue. A
+restarted worker finds the memory as it was, because the memory node keeps running. A node that
+dies is restarted on the same memory.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ INTERRUPTED: Final = 130
 
 @dataclass
 class Launcher:
-    """One run, from its memory node to its exit code.
+    """One run, from the start of its memory nodes to its exit code.
 
     Args:
-        plan: what to start.
-        display: where to show it.
-        env: environment that workers and node inherit.
+        plan: the processes to start.
+        display: shows the workers.
+        env: environment that workers and memory nodes inherit.
     """
 
     plan: Plan
@@ -43,14 +43,14 @@ class Launcher:
     env: Mapping[str, str]
 
     def run(self) -> int:
-        """Run to the end; nothing that was started outlives this call.
+        """Run to the end; all started processes have ended when this returns.
 
         Returns:
-            0, the exit code of the worker that failed first and was not started again (128 +
-            signal if one killed it), or 130 after an interrupt.
+            0; the exit code of the first worker that failed and was not restarted (128 + signal
+            if a signal killed it); or 130 after an interrupt.
 
         Raises:
-            ConnectError: a host cannot be entered, or a memory node did not start; nothing is
+            ConnectError: a host cannot be reached, or a memory node did not start; nothing is
                 left.
             ConfigError: a host lacks the folder or the command; nothing is left.
         """
@@ -81,7 +81,7 @@ class Launcher:
         return code if code >= 0 else 128 - code
 
     def _shared(self, served: Serving) -> Run:
-        """Say what all workers are told alike; rank 0 may serve torch's store in its host."""
+        """Return the settings of all workers; rank 0 may serve torch's store on its host."""
         first = self.plan.places[0].host
         master_addr = self.plan.hosts[first].address if self.plan.hosts else LOOPBACK
         port = served.hosts[first].free_port
@@ -90,7 +90,7 @@ class Launcher:
 
 @contextmanager
 def terminal_kept() -> Iterator[None]:
-    """Give a terminal back as it was: a worker that was killed may have changed its mode."""
+    """Restore the mode of the terminal, which a killed worker may have changed."""
     is_ours = os.isatty(STDIN) and readable_stdin() == STDIN
     before = termios.tcgetattr(STDIN) if is_ours else None
     try:

@@ -23,8 +23,8 @@ class StartingHost(Protocol):
     Attributes:
         command: program and arguments of a worker there.
         python: interpreter there that has smbox.
-        pid: of the process there with which all others end.
-        free_port: TCP port that nobody used there when it was looked for.
+        pid: process there; when it ends, all other processes there end.
+        free_port: TCP port that was free there when it was chosen.
     """
 
     command: Sequence[str]
@@ -34,7 +34,7 @@ class StartingHost(Protocol):
 
     @property
     def is_lost(self) -> bool:
-        """Return whether nothing can be started there any more."""
+        """Return whether the host is lost, so that no process can be started there."""
 
     def start(
         self,
@@ -51,24 +51,24 @@ class StartingHost(Protocol):
 
         Args:
             argv: program and arguments.
-            env: its whole environment, but for what the host adds.
-            output: takes what it prints.
-            reports: takes its reports.
-            stdin: descriptor of its standard input, where the host can pass one on.
-            at_launchers_death: the signal that it gets if the launcher is killed.
-            segments: prefix of what it may leave in /dev/shm; "": nothing.
+            env: its entire environment, except for what the host adds.
+            output: receives its output.
+            reports: receives its reports.
+            stdin: descriptor of its standard input, if the host can pass one on.
+            at_launchers_death: signal that the process gets when the launcher dies.
+            segments: prefix of the segments that it may leave in /dev/shm; "": none.
 
         Raises:
             ConnectError: the host is lost.
         """
 
     def remove(self, segments: str) -> None:
-        """Remove what a process that has ended has left in /dev/shm."""
+        """Remove the segments that an ended process has left in /dev/shm."""
 
 
 @dataclass
 class LocalHost:
-    """Attributes as of StartingHost."""
+    """The host of the launcher; attributes as in StartingHost."""
 
     command: Sequence[str]
     python: str = sys.executable
@@ -87,21 +87,21 @@ class LocalHost:
         *,
         stdin: int = subprocess.DEVNULL,
         at_launchers_death: signal.Signals = signal.SIGKILL,
-        segments: str = "",  # noqa: ARG002 - removed by whoever started it
+        segments: str = "",  # noqa: ARG002 - the caller removes them
     ) -> Running:
-        """Start a process as StartingHost says."""
+        """Start a process; see StartingHost."""
         return Child(
             argv, env, output, reports, stdin=stdin, at_launchers_death=at_launchers_death
         )
 
     def remove(self, segments: str) -> None:
-        """Remove what a process that has ended has left in /dev/shm."""
+        """Remove the segments that an ended process has left in /dev/shm."""
         for left in segment.listing(segments):
             segment.unlink(left)
 
 
 def free_port() -> int:
-    """Return a TCP port that nobody uses now."""
+    """Return a free TCP port."""
     with socket.socket() as probe:
         probe.bind((LOOPBACK, 0))
         port: int = probe.getsockname()[1]

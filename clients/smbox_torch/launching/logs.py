@@ -10,14 +10,14 @@ from smbox.errors import ConfigError
 
 
 class Logs:
-    """Open log files; those of an earlier run in the same folder are overwritten.
+    """Open log files; files of an earlier run in the same folder are overwritten.
 
     Args:
-        folder: where they lie; it is made if need be.
-        ranks: whose output is written.
+        folder: their folder, created if needed.
+        ranks: ranks whose output is written.
 
     Raises:
-        ConfigError: a file cannot be written; nothing is open.
+        ConfigError: a file cannot be written; no file is open.
     """
 
     def __init__(self, folder: Path, ranks: Iterable[int]) -> None:

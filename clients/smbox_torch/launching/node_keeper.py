@@ -1,4 +1,4 @@
-"""A memory node that runs as long as its launcher."""
+"""A memory node of a launcher, restarted when it dies."""
 
 from __future__ import annotations
 
@@ -19,29 +19,28 @@ from smbox_torch.workers.reporter import parse
 READY_S: Final = 60.0
 RESTARTS_MAX: Final = 5
 STEADY_S: Final = 60.0
-"""A node that lived for so long did not die of how it was started: it starts the count anew."""
+"""A node that ran for this time started correctly: its death resets the count of restarts."""
 LOOK_S: Final = 0.1
 USAGE_ERROR: Final = 2
-"""The exit code of a memnode whose arguments can never work."""
+"""Exit code of memnode for invalid arguments."""
 
 
 class NodeKeeper:
-    """A memory node that is started again, on the same memory and address, when it dies.
+    """A memory node that is restarted, on the same memory and address, when it dies.
 
     Args:
-        plan: names the command, the size and the keys.
-        host: in which it runs.
+        plan: has the command, size and keys of the node.
+        host: host of the node.
         env: environment of the node.
         note: called with lines to show.
-        node_id: of the node.
+        node_id: id of the node.
 
     Raises:
         ConnectError: the host is lost.
 
     Attributes:
         child: the node's process.
-        address: where it is reached.
-
+        address: address of the node.
     """
 
     def __init__(
@@ -65,7 +64,7 @@ class NodeKeeper:
 
     @property
     def address(self) -> str:
-        """Where the node is reached; it stays the same over restarts."""
+        """Address of the node; a restart does not change it."""
         return str(self._ready["address"])
 
     def await_ready(self) -> None:
@@ -73,7 +72,7 @@ class NodeKeeper:
 
         Raises:
             ConfigError: the node refused its arguments.
-            ConnectError: it ended, or said nothing for READY_S.
+            ConnectError: it ended, or was not ready within READY_S.
         """
         deadline_s = time.monotonic() + READY_S
         while "address" not in self._ready:
@@ -90,10 +89,10 @@ class NodeKeeper:
             self.child.pipes[0].read()
 
     def restart(self, selector: selectors.BaseSelector) -> None:
-        """Start the node again after its end, and listen to it in ``selector``.
+        """Restart the node after its end, and register it with ``selector``.
 
         Raises:
-            ConnectError: it died too often, or does not start.
+            ConnectError: it died too often, or the restart failed.
         """
         forget(selector, self.child)
         self.child.reap()
@@ -125,7 +124,7 @@ class NodeKeeper:
             argv,
             self._env,
             Lines(self._hear),
-            at_launchers_death=signal.SIGTERM,  # it has memory to remove
+            at_launchers_death=signal.SIGTERM,  # the node removes its memory
             segments=self._segments,
         )
 
@@ -157,11 +156,11 @@ class NodeKeeper:
 
 
 def close_all(keepers: Sequence[NodeKeeper], grace_s: float) -> None:
-    """End all nodes at the same time; their memory goes, too.
+    """End all nodes at the same time, and remove their memory.
 
     Args:
-        keepers: of the nodes.
-        grace_s: from SIGTERM to SIGKILL, in seconds; another interrupt ends it.
+        keepers: keepers of the nodes.
+        grace_s: seconds between SIGTERM and SIGKILL; another interrupt ends the wait.
     """
     try:
         end_all([keeper.child for keeper in keepers], grace_s)

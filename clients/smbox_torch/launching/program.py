@@ -1,8 +1,8 @@
-"""The program that a command line starts, and the check that it exists.
+"""The program that a command line names, and the check that it exists.
 
--m NAME ...    the module or package NAME, by this Python
-FILE.py ...    the file, by this Python
-PROGRAM ...    anything else: a program, by its path or found in PATH
+-m NAME ...    the module or package NAME, run by this Python
+FILE.py ...    the file, run by this Python
+PROGRAM ...    any other program: its path, or its name in PATH
 """
 
 from __future__ import annotations
@@ -27,18 +27,19 @@ if found is None:
 if found.submodule_search_locations is not None and not find_spec(sys.argv[1] + ".__main__"):
     sys.exit({NO_MAIN})
 """
-"""Finds a module, importing only the packages around it; exits with one of these codes or 0."""
+"""Finds a module, importing only its parent packages; the exit code is 0, NO_MODULE or
+NO_MAIN."""
 
 
 def command_of(words: Sequence[str], env: Mapping[str, str]) -> tuple[str, ...]:
-    """Return program and arguments.
+    """Return the program and its arguments.
 
     Args:
-        words: of the command line; the first decides.
-        env: of the workers: PATH, PYTHONPATH.
+        words: the command line; the first word selects the form above.
+        env: environment of the workers; PATH and PYTHONPATH are used.
 
     Raises:
-        ConfigError: nothing to start, or it is not there; nothing was started.
+        ConfigError: no program is given, or it does not exist; nothing was started.
     """
     if not words:
         raise ConfigError("nothing to run: name a script, -m and a module, or a program")
@@ -59,19 +60,19 @@ def command_of(words: Sequence[str], env: Mapping[str, str]) -> tuple[str, ...]:
 def _missing(program: str) -> str:
     if Path(program).is_file():
         return (
-            f"{program!r} is a file but no program: make it one by chmod +x and give its path"
+            f"{program!r} is a file but not executable: run chmod +x on it and give its path"
             " with a '/', or write 'python' before a Python file"
         )
     return (
-        f"there is no program {program!r}, by its path or in PATH; a Python file ends in .py,"
-        " the name of a module comes after -m"
+        f"there is no program {program!r}, neither at this path nor in PATH; a Python file must"
+        " end in .py, and a module needs -m before its name"
     )
 
 
 def _check_module(names: Sequence[str], env: Mapping[str, str]) -> None:
-    """Raise ConfigError unless Python would find the module, as Python itself tells."""
+    """Raise ConfigError unless the workers' Python finds the module; ask it in a process."""
     if not names or names[0].endswith(".py"):
-        raise ConfigError("-m takes the name of a module, without '.py': -m package.module")
+        raise ConfigError("-m needs the name of a module, without '.py': -m package.module")
     name = names[0]
     done = subprocess.run(
         [sys.executable, "-c", FIND, name],

@@ -20,20 +20,20 @@ from smbox_torch.launching.hosts import Host
 
 READY_S: Final = 60.0
 WORDS_MAX: Final = 5
-"""Last lines of what was said at a host, for the error that it cannot be entered."""
+"""Number of last lines from a host that the error of a failed connection contains."""
 
 LOST: Final = 255
-"""Exit code of a process whose host was lost, as ssh has it."""
+"""Exit code of a process whose host was lost, as of ssh."""
 
 
 class FarChild:
-    """A process that an agent has started; attributes as of Running.
+    """A process that an agent has started; attributes as in Running.
 
     Args:
-        host: of the agent.
-        number: by which the agent knows it.
-        output: takes what it prints.
-        reports: takes its reports.
+        host: host of the agent.
+        number: number of the process in frames.
+        output: receives its output.
+        reports: receives its reports.
     """
 
     def __init__(
@@ -50,18 +50,18 @@ class FarChild:
 
     @property
     def pipes(self) -> Sequence[Pipe]:
-        """Those of the agent."""
+        """The pipes of the agent."""
         return self._host.agent.pipes
 
     def take(self, kind: Kind, payload: bytes) -> None:
-        """Take what the agent tells of the process."""
+        """Handle a frame about the process."""
         if kind is Kind.EXIT:
             self.end(value_of(payload, int))
         elif kind in self._sinks:
             self._sinks[kind].feed(payload)
 
     def end(self, exit_code: int) -> None:
-        """Take note of its end."""
+        """Record the end of the process."""
         if self._ended is None:
             self._ended = exit_code
             os.eventfd_write(self.pidfd, 1)
@@ -79,7 +79,7 @@ class FarChild:
         return self.exit_code is not None
 
     def send(self, sign: signal.Signals) -> None:
-        """Send a signal to the process and to all that it has started in its session."""
+        """Send a signal to the process and to its descendants in its session."""
         if self._ended is None:
             self._host.tell(Kind.SIGNAL, self._number, sign)
             if sign == signal.SIGKILL:
@@ -87,19 +87,20 @@ class FarChild:
 
 
 class RemoteHost:
-    """One host of a file; attributes as of StartingHost.
+    """One host of the hosts file; attributes as in StartingHost.
 
-    Its words run from here on; ``await_ready`` waits for its agent, ``close_all`` ends all.
+    The constructor starts the command that connects to the host. ``await_ready`` waits for
+    the agent, and ``close_all`` ends all processes.
 
     Args:
-        host: as the file describes it.
-        words: of the command of its workers; none: it runs none.
-        env: variables that go with the run.
-        grace_s: from SIGTERM to SIGKILL, in seconds.
+        host: its description in the file.
+        words: command line of its workers; empty: it runs no workers.
+        env: variables that are sent to the host.
+        grace_s: seconds between SIGTERM and SIGKILL.
         note: called with lines to show.
 
     Raises:
-        ConfigError: the words that enter it start no program; nothing is left.
+        ConfigError: the command that connects cannot be started; nothing is left.
     """
 
     def __init__(
@@ -137,20 +138,20 @@ class RemoteHost:
 
     @property
     def agent(self) -> Child:
-        """The process that was started here to enter the host."""
+        """The local process that connects to the host."""
         return self._entrance.process
 
     @property
     def is_lost(self) -> bool:
-        """Return whether nothing can be started there any more."""
+        """Return whether the host is lost, so that no process can be started there."""
         return self._entrance.is_lost
 
     def await_ready(self) -> None:
-        """Wait until its agent can start processes.
+        """Wait until the agent can start processes.
 
         Raises:
-            ConnectError: the host cannot be entered, or says nothing for READY_S.
-            ConfigError: it lacks the folder or the command.
+            ConnectError: the connection failed, or the agent did not answer within READY_S.
+            ConfigError: the host lacks the folder or the command.
         """
         self._entrance.wait(
             lambda: bool(self.pid or self._refused) or self.agent.reap(), READY_S
@@ -160,7 +161,7 @@ class RemoteHost:
         if self.pid:
             return
         self._entrance.give_up("it says nothing")
-        await_end([self.agent], time.monotonic() + ANSWER_S)  # takes what it has said
+        await_end([self.agent], time.monotonic() + ANSWER_S)  # reads its last output
         raise ConnectError(
             f"host {self.host.name!r} cannot be entered by {self._words()}, or"
             f" {self.python} has no smbox there: {self._entrance.how}",
@@ -174,11 +175,11 @@ class RemoteHost:
         output: Sink,
         reports: Sink | None = None,
         *,
-        stdin: int = subprocess.DEVNULL,  # noqa: ARG002 - stays at the launcher's host
+        stdin: int = subprocess.DEVNULL,  # noqa: ARG002 - stays on the launcher's host
         at_launchers_death: signal.Signals = signal.SIGKILL,
         segments: str = "",
     ) -> FarChild:
-        """Start a process as StartingHost says; it reads no standard input.
+        """Start a process without standard input; see StartingHost.
 
         Raises:
             ConnectError: the host is lost.
@@ -193,19 +194,20 @@ class RemoteHost:
         return child
 
     def remove(self, segments: str) -> None:
-        """Do nothing: the agent removes what processes left, when it ends."""
+        """Do nothing: the agent removes all segments when it ends."""
 
     def tell(self, kind: Kind, number: int, value: Any) -> None:
-        """Send a frame to the agent; a host that does not take it in time is lost."""
+        """Send a frame to the agent; a host that does not accept it in time is lost."""
         self._entrance.send(told(kind, number, value))
         self._entrance.await_sent()
 
     def look(self, *, is_late: bool, is_told: Callable[[], bool]) -> None:
-        """Take note of the agent's end; give up a host that is late with an answer.
+        """Detect the agent's end; abandon a host whose answer is late.
 
         Args:
-            is_late: whether the answer should have come by now.
-            is_told: whether it has come: it may wait to be read, if we are late ourselves.
+            is_late: the answer is overdue.
+            is_told: returns whether the answer has arrived; it may still wait in the pipe if
+                this process itself is late.
         """
         if is_late:
             self._entrance.wait(is_told, LOOK_S)
@@ -214,7 +216,7 @@ class RemoteHost:
         self.agent.reap()
 
     def end_orders(self) -> bool:
-        """Order nothing more; return whether its agent ends all that it has started now."""
+        """Close the agent's input; return whether the agent now ends all its processes."""
         self._entrance.end_orders()
         return bool(self.pid or self._refused)
 
@@ -231,7 +233,7 @@ class RemoteHost:
                 del self._children[number]
 
     def _lose(self) -> None:
-        """Take the agent's end for that of all its processes."""
+        """Record the end of all processes of the agent, because the agent has ended."""
         if self.pid and not self._entrance.is_closing:
             self._note(
                 f"host {self.host.name}: its connection has ended ({self._entrance.how})"
@@ -249,11 +251,11 @@ class RemoteHost:
 
 
 def close_all(hosts: Sequence[RemoteHost], grace_s: float) -> None:
-    """End all agents at the same time, and with them all that they have started.
+    """End all agents at the same time; each ends its processes.
 
     Args:
-        hosts: none is used again.
-        grace_s: from SIGTERM to SIGKILL, in seconds; another interrupt ends it.
+        hosts: the hosts; they cannot be used afterwards.
+        grace_s: seconds between SIGTERM and SIGKILL; another interrupt ends the wait.
     """
     deadline_s = time.monotonic() + grace_s + ANSWER_S
     ready = [host.agent for host in hosts if host.end_orders()]

@@ -1,4 +1,4 @@
-"""Repeated warnings of one or several ranks: shown once, then counted."""
+"""Detection of repeated warnings of one or several ranks, which are shown once and counted."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from dataclasses import dataclass, field
 from typing import Final
 
 TORCHS: Final = re.compile(r"\[W\d{4} [^\]]*\] (?P<text>.+)")
-"""As PyTorch's: ``[W1123 07:41:11.123456 file.cpp:12] Warning: text``."""
+"""A warning of PyTorch: ``[W1123 07:41:11.123456 file.cpp:12] Warning: text``."""
 
 PYTHONS: Final = re.compile(r"(?P<text>(?:\S.*:\d+: \w*Warning: |Warning: |WARNING[: ]).*)")
-"""As Python's: ``file.py:3: UserWarning: text``, or ``WARNING:logger:text``."""
+"""A warning of Python: ``file.py:3: UserWarning: text``, or ``WARNING:logger:text``."""
 
 KINDS_MAX: Final = 1000
-"""Warnings that are remembered; further ones are all shown."""
+"""Maximum number of stored warnings; once it is reached, new warnings are always shown."""
 
 
 @dataclass
 class Seen:
-    """How often a warning came, and from whom."""
+    """The count of a warning, and the ranks that printed it."""
 
     count: int = 0
     ranks: set[int] = field(default_factory=set)
 
 
 class RepeatedWarnings:
-    """Finds the warnings that were shown already."""
+    """Detects warnings that were shown before."""
 
     def __init__(self) -> None:
         self._seen: dict[str, Seen] = {}
         self._hushed: set[int] = set()
 
     def is_repeat(self, rank: int, line: str) -> bool:
-        """Count a line; return whether it belongs to a warning already shown."""
+        """Count a line; return whether it belongs to a warning that was shown before."""
         found = TORCHS.fullmatch(line) or PYTHONS.fullmatch(line)
         if found is None:
-            # Python shows the line of code, indented, below its warning.
+            # Python prints the line of code, indented, below its warning.
             is_code = rank in self._hushed and line.startswith("  ")
             self._hushed.discard(rank)
             return is_code
@@ -51,7 +51,7 @@ class RepeatedWarnings:
         return is_repeat
 
     def summary(self) -> Iterator[str]:
-        """Word how often each warning came that came more than once."""
+        """Yield a text with the count of each warning that was printed more than once."""
         for text, seen in self._seen.items():
             if seen.count > 1:
                 ranks = ", ".join(map(str, sorted(seen.ranks)))

@@ -112,12 +112,12 @@ def command(
 ) -> None:
     """Start a memory node and NODES x PER_NODE workers of a script, module or program.
 
-    With --hosts, the hosts and their workers are those of a file.
+    With --hosts, a file describes the hosts and their workers.
 
-    Each worker is told its place by SMBOX_RANK, SMBOX_WORLD_SIZE and so on, and the memory by
-    SMBOX_ADDRESS. Torchrun's variables are not set, so a script that looks for them runs as in
-    one process. Rank 0 reads standard input. With more than one node, memory is reached over
-    tcp. The exit code is that of the worker that failed first. Options go before the command.
+    SMBOX_RANK, SMBOX_WORLD_SIZE and so on tell each worker its place, and SMBOX_ADDRESS the
+    memory. Torchrun's variables are not set, so a script that uses them runs as a single
+    process. Rank 0 reads standard input. With several nodes, workers access the memory over
+    tcp. The exit code is that of the first worker that failed. Put options before the command.
     """
     if words[0].startswith("-") and words[0] != "-m":
         raise typer.BadParameter(f"no such option: {words[0]} (see --help)")
@@ -138,7 +138,7 @@ def command(
         insecure=insecure,
     )
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # workers may print what its encoding lacks
+        sys.stdout.reconfigure(errors="replace")  # for characters that it cannot encode
     display = Display(
         [plan.hosts[at.host].name if hosts else at.group for at in plan.places],
         Console(highlight=False),
@@ -156,21 +156,21 @@ command.context_settings = {  # type: ignore[attr-defined]
     "allow_interspersed_args": False,
     "ignore_unknown_options": True,
 }
-"""What comes after the command is the command's; -m begins one."""
+"""All arguments after the command belong to the command; -m begins a command."""
 
 
 def _key_of(folder: Path, env: Mapping[str, str]) -> str:
-    """Return the file of the workers' key: SMBOX_KEY, or the only one of the folder.
+    """Return the key file of the workers: SMBOX_KEY, or the only key in the folder.
 
     Raises:
-        ConfigError: there are none or several.
+        ConfigError: the folder has no key or several.
     """
     if told := env.get("SMBOX_KEY"):
         return told
     found = sorted(folder.glob("*.key"))
     if len(found) != 1:
         raise ConfigError(
-            "name the workers' key in SMBOX_KEY: the folder of --keys has none or several",
+            "set SMBOX_KEY to the workers' key file: the folder of --keys has none or several",
             folder=str(folder),
             found=", ".join(path.name for path in found),
         )
@@ -178,15 +178,16 @@ def _key_of(folder: Path, env: Mapping[str, str]) -> str:
 
 
 def ranks_of(text: str, workers: int) -> list[int]:
-    """Read ranks such as ``0,2``.
+    """Parse ranks such as ``0,2``.
 
     Raises:
-        ConfigError: they are no numbers, or there is no such worker.
+        ConfigError: a rank is not a number, or no worker has it.
     """
     words = [word.strip() for word in text.split(",")]
     ranks = sorted({int(word) for word in words if word.isdecimal()})
     if not all(word.isdecimal() for word in words) or ranks[-1] >= workers:
         raise ConfigError(
-            f"--ranks takes ranks from 0 to {workers - 1} with commas, such as 0,2", ranks=text
+            f"--ranks needs ranks from 0 to {workers - 1}, separated by commas, such as 0,2",
+            ranks=text,
         )
     return ranks

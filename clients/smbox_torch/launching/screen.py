@@ -1,8 +1,9 @@
 """A worker's output as lines, without the text that cursor movements overwrite.
 
-A progress bar (tqdm, rich) writes its rows again and again. Like a terminal, a screen keeps the
-rows that may still be written over, and gives away as a line only what no longer changes. Rows
-are kept back only from the first movement upwards on, as many as it went up.
+A progress bar (tqdm, rich) rewrites its rows many times. Like a terminal, a screen holds the
+rows that may still be overwritten, and passes on a row as a line once it cannot change. Rows
+are
+held only after the first upward movement of the cursor, as many as the cursor moved.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ TOKEN: Final = re.compile(
     r"|[^\x1b\r\n\b]+"
 )
 BEGUN: Final = re.compile(r"\x1b(?:\[[0-?]{0,64}[ -/]?|\][^\x07\x1b]{0,4096}\x1b?)?\Z")
-"""The beginning of a sequence whose end has not come yet."""
+"""The beginning of an incomplete sequence."""
 
 ROW_CHARS_MAX: Final = 1 << 16
-"""Output without a newline is given away in pieces of this size."""
+"""Output without a newline is passed on in pieces of this size."""
 
 HELD_ROWS_MAX: Final = 64
 PATIENCE: Final = 8
-"""After so many new lines for each row kept back, without a movement up, none is any more."""
+"""Rows are held until this many new lines per held row follow without a movement up."""
 
 
 @dataclass
@@ -36,9 +37,9 @@ class Row:
     """A row that may still change.
 
     Args:
-        text: what stands in it.
-        is_bar: whether something was written over.
-        is_gone: whether it stands for a line that was given away, and was not written since.
+        text: its text.
+        is_bar: text in it was overwritten.
+        is_gone: it represents a line that was passed on, and was not written to since then.
     """
 
     text: str = ""
@@ -50,8 +51,7 @@ class Screen:
     """The rows of one worker that may still change.
 
     Args:
-        settle: called with the lines that no longer change, without their ends: all those of
-            a chunk at once.
+        settle: called with the final lines of each chunk, without their newlines.
     """
 
     def __init__(self, settle: Callable[[list[str]], None]) -> None:
@@ -66,7 +66,7 @@ class Screen:
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def feed(self, chunk: bytes) -> None:
-        """Take bytes as they come, wherever they are cut."""
+        """Process a chunk of bytes; chunks may end anywhere."""
         text = self._rest + self._decoder.decode(chunk)
         begun = BEGUN.search(text)
         end = begun.start() if begun else len(text)
@@ -76,7 +76,7 @@ class Screen:
         self._tell()
 
     def end(self) -> None:
-        """Give away all rows: nothing more comes."""
+        """Pass on all rows at the end of the input."""
         self._write(self._decoder.decode(b"", final=True))
         for row in self._rows[:-1]:
             self._give_away(row)
@@ -88,12 +88,12 @@ class Screen:
 
     @property
     def rows(self) -> list[str]:
-        """The rows that may still change, without empty ones."""
+        """The rows that may still change, without empty rows."""
         return [row.text for row in self._rows if row.text.strip()]
 
     @property
     def question(self) -> str:
-        """The row at the cursor if it has no end and is no progress bar, as a prompt."""
+        """The row at the cursor without a newline, unless it is a bar, such as a prompt."""
         row = self._rows[-1]
         is_at_its_end = self._at == len(self._rows) - 1 and not row.is_bar
         return row.text if is_at_its_end else ""
@@ -143,10 +143,10 @@ class Screen:
     def _tell(self) -> None:
         lines, self._settled = self._settled, []
         if lines:
-            self._settle(lines)  # last: it may raise where nobody reads any more
+            self._settle(lines)  # last: it may raise if the reader has gone
 
     def _control(self, final: str, values: str) -> None:
-        """Obey a sequence that moves the cursor or erases; drop all others, such as colors."""
+        """Execute a sequence that moves the cursor or erases; ignore others, such as colors."""
         count = int(values) if values.isdecimal() else 0
         if final == "A":
             self._move_up(max(1, count))

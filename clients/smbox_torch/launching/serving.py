@@ -1,4 +1,4 @@
-"""The connected hosts of a run and the memory nodes on them; all end together."""
+"""The connected hosts of a run and their memory nodes, ended together."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from smbox_torch.launching.remote_host import RemoteHost
 
 @dataclass
 class Serving:
-    """What stands while workers run.
+    """The hosts and memory nodes that exist while workers run.
 
     Attributes:
-        hosts: of the plan, in its order; one where all is played on this host.
-        agents: through which hosts are entered.
+        hosts: hosts of the plan, in its order; one if all nodes are simulated on this host.
+        agents: local processes that connect to the hosts.
         nodes: memory nodes that were started.
-        address: of all memory nodes.
+        address: address of all memory nodes.
     """
 
     hosts: Sequence[StartingHost]
@@ -35,13 +35,13 @@ class Serving:
     address: str = ""
 
     def take_ends(self, ended: Sequence[Any], selector: selectors.BaseSelector) -> None:
-        """Start memory nodes again that have ended; take note of hosts that are lost.
+        """Restart memory nodes that have ended; record hosts that are lost.
 
         Raises:
             ConnectError: a node died too often, or its host is lost.
         """
         for agent in self.agents:
-            if agent in ended:  # so has all that it started
+            if agent in ended:  # its processes have ended too
                 forget(selector, agent)
                 agent.reap()
         for node in self.nodes:
@@ -53,24 +53,24 @@ class Serving:
 def serving(
     plan: Plan, env: Mapping[str, str], note: Callable[[str], None]
 ) -> Iterator[Serving]:
-    """Enter all hosts and start the memory nodes; they end in the end.
+    """Connect to all hosts and start the memory nodes; end them after the block.
 
     Args:
-        plan: of the run.
+        plan: plan of the run.
         env: environment of the memory nodes.
         note: called with lines to show.
 
     Raises:
-        ConnectError: a host cannot be entered, or a memory node did not start.
+        ConnectError: a host cannot be reached, or a memory node did not start.
         ConfigError: a host lacks the folder or command, or a node refused its arguments.
             Nothing is left in either case.
     """
-    with ExitStack() as ends:  # hosts, whatever memory nodes do
+    with ExitStack() as ends:  # hosts are closed even if closing a node fails
         far: list[RemoteHost] = []
         ends.callback(remote_host.close_all, far, plan.grace_s)
         for host in plan.hosts:
             words = plan.command if host.workers else ()
-            with held():  # an interrupt in between would leave the host entered
+            with held():  # an interrupt in between would leave the connection open
                 far.append(RemoteHost(host, words, travelling(env), plan.grace_s, note))
         for each in far:
             each.await_ready()

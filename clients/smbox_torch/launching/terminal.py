@@ -1,7 +1,8 @@
 """The bottom rows of a terminal: a redrawn display, or the prompt of a worker.
 
-While a worker asks (the prompt of a debugger), the display makes room for the question, so that
-the answer is typed behind it and nothing draws over it.
+While a worker shows a prompt (of a debugger, for example), the display is hidden. The user
+types
+the answer after the prompt, and nothing overwrites it.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from rich.live import Live
 from rich.text import Text
 
 PAUSE_S: Final = 1.0
-"""From the last question to the display: a debugger asks again at once."""
+"""Time from the last prompt to the display: a debugger shows the next prompt at once."""
 
 
 class Terminal:
-    """What stands below the lines of a run.
+    """The rows below the output lines of a run.
 
     Args:
         console: a terminal.
@@ -32,7 +33,7 @@ class Terminal:
         self._asked_s = -PAUSE_S
 
     def draw(self, display: RenderableType) -> None:
-        """Draw the display again, unless somebody has just asked something."""
+        """Redraw the display, unless a prompt is shown or has just been answered."""
         if self._asked or time.monotonic() - self._asked_s < PAUSE_S:
             return
         if self._live is None:
@@ -42,11 +43,11 @@ class Terminal:
 
     @property
     def is_asking(self) -> bool:
-        """Whether a question stands at the cursor."""
+        """Whether a prompt is shown at the cursor."""
         return bool(self._asked)
 
     def ask(self, question: str) -> None:
-        """Show a row that has no end yet in place of the display, with the cursor behind it."""
+        """Show a prompt in place of the display, with the cursor after it."""
         self._hide()
         if not question.startswith(self._asked):
             self._end_row()
@@ -55,9 +56,9 @@ class Terminal:
         self._asked_s = time.monotonic()
 
     def lines(self, lines: Sequence[str]) -> None:
-        """Show lines above; the first one ends the question that it begins with."""
+        """Show lines above the display; a first line that begins with the prompt ends it."""
         if self._asked and lines[0].startswith(self._asked):
-            # Whoever answered has ended the row already: only what came after it is shown.
+            # The user's newline has ended the row: print only the text after the prompt.
             self._raw(lines[0][len(self._asked) :] + "\n")
             self._asked = ""
             lines = lines[1:]

@@ -32,16 +32,16 @@ class Workers:
     """All workers, by rank.
 
     Args:
-        plan: what to start.
-        display: where to show it.
+        plan: the processes to start.
+        display: shows the workers.
         env: environment that they inherit.
         serving: the hosts and memory nodes.
-        run: what they share.
-        restart: how often all have been started again.
+        run: settings that they share.
+        restart: how often all workers have been restarted.
 
     Attributes:
-        failed: the rank that failed first and was not started again, or None.
-        exit_code: of that worker as Child tells it, or 0.
+        failed: the first rank that failed and was not restarted, or None.
+        exit_code: exit code of that worker, as in Child; 0 without one.
     """
 
     plan: Plan
@@ -54,16 +54,15 @@ class Workers:
     exit_code: int = 0
     _children: list[Running] = field(default_factory=list)
     _again: list[int] = field(default_factory=list)
-    """How often each worker has been started again by itself."""
+    """How often each worker alone has been restarted."""
 
     def watch(self) -> None:
-        """Start all and wait: until all have ended, or one has failed that ends all.
+        """Start all workers and wait until all have ended, or a failure ends all.
 
-        A memory node that dies is started again.
+        A memory node that dies is restarted.
 
         Raises:
-            ConnectError: a memory node cannot be started again, or the host is lost in which a
-                worker is to start.
+            ConnectError: a memory node cannot be restarted, or the host of a worker is lost.
         """
         for rank in range(self.plan.workers):
             self._again.append(0)
@@ -80,7 +79,7 @@ class Workers:
             self.end()
 
     def end(self) -> None:
-        """End those that still run, and show how they ended."""
+        """End the workers that still run, and show how they ended."""
         running = [rank for rank, child in enumerate(self._children) if child.exit_code is None]
         end_all(self._children, self.plan.grace_s)
         for rank in running:
@@ -120,7 +119,7 @@ class Workers:
             for rank in gone:
                 self._reap(rank, selector)
             alive -= set(gone)
-            # A worker that a signal killed did not fail because another one had gone.
+            # Killed workers first: they did not fail because another worker was gone.
             for rank in sorted(gone, key=lambda rank: self._code(rank) >= 0):
                 if self._code(rank) and self._take_failure(rank, selector, len(alive)):
                     alive.add(rank)
@@ -141,7 +140,7 @@ class Workers:
         self.display.state(rank, f"failed: {described(code)}" if code else "done")
 
     def _take_failure(self, rank: int, selector: selectors.BaseSelector, others: int) -> bool:
-        """Do what the plan says of a failed worker; return whether it runs again."""
+        """Handle a failed worker as the plan says; return whether it was restarted."""
         left = self.plan.restarts_max - self._again[rank]
         is_lost = self.serving.hosts[self.plan.places[rank].host].is_lost
         if self.plan.on_failure is OnFailure.RESTART and left > 0 and not is_lost:
@@ -153,12 +152,12 @@ class Workers:
         if self.failed is None:
             self.failed, self.exit_code = rank, self._code(rank)
         elif not self._continues:
-            return False  # it ended together with the one that is to blame
+            return False  # it ended because of the first failure
         self._tell(rank, self._outcome(others))
         return False
 
     def _outcome(self, others: int) -> str:
-        """Word what becomes of the others."""
+        """Return what happens to the other workers, as text."""
         if self._continues:
             return "the others continue" if others else "no worker is left"
         left = self.plan.restarts_max - self.restart
@@ -175,8 +174,8 @@ class Workers:
 def readable_stdin() -> int:
     """Return this process's standard input, or DEVNULL where it must not be read.
 
-    That is where it is closed, or a terminal that belongs to another job of the shell. Where it
-    was closed when this process began, its number is that of another file by now.
+    It must not be read if it is closed, or a terminal of another job of the shell. If it was
+    closed when this process began, its number may belong to another file.
     """
     if sys.__stdin__ is None:
         return subprocess.DEVNULL

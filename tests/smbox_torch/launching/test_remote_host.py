@@ -149,7 +149,7 @@ def test_signs_that_move_a_terminal_are_not_shown():
 def test_a_host_that_begins_with_no_frames_is_named(wrong: bytes):
     code = f"import os, signal\nos.write(1, {BEGIN + wrong!r})\nsignal.pause()"
     with (
-        pytest.raises(ConnectError, match=r"(?s)host 'a' .*it sends what no agent sends"),
+        pytest.raises(ConnectError, match=r"(?s)host 'a' .*it sends invalid frames"),
         entered([], sys.executable, "-c", code),
     ):
         pytest.fail("entered")
@@ -158,8 +158,8 @@ def test_a_host_that_begins_with_no_frames_is_named(wrong: bytes):
 @pytest.mark.parametrize(
     ("code", "how"),
     [
-        ("os.write(1, 13 * b'\\xff'); signal.pause()", "it sends what no agent sends"),
-        ("os.write(1, EXIT); signal.pause()", "it sends what no agent sends"),
+        ("os.write(1, 13 * b'\\xff'); signal.pause()", "it sends invalid frames"),
+        ("os.write(1, EXIT); signal.pause()", "it sends invalid frames"),
         ("os.close(1); signal.pause()", "its output has ended"),
         ("sys.exit(3)", "exit code 3"),
         ("os.kill(os.getpid(), 15)", "signal SIGTERM"),
@@ -200,7 +200,7 @@ def test_a_host_that_stops_reading_is_lost(monkeypatch):
         second = start(host, LONG)
         assert host.is_lost
         assert {await_end(first), await_end(second)} == {remote_host.LOST}
-    assert notes == ["host a: its connection has ended (it has taken no orders for 1 s)"]
+    assert notes == ["host a: its connection has ended (it has accepted no frames for 1 s)"]
 
 
 def test_an_answer_that_came_in_time_counts_though_it_is_read_late(monkeypatch):
