@@ -170,8 +170,7 @@ def _check_env(host: Host) -> None:
 
 
 def travelling(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that are sent to other hosts: all except those of a host or
-    login."""
+    """Return the variables that are sent to hosts: all except those of a host or login."""
     return {
         name: value
         for name, value in env.items()

@@ -1,9 +1,9 @@
 """The claim on the name of a run: one algorithm, model and set of settings for each name.
 
-A region ``NAME.algorithm`` of 512 bytes holds them as text; its first contents stay.
+A region ``NAME.algorithm`` of 512 bytes holds them as text. Its first contents never change.
 
     EASGD 1f0c9a3e statistics=2
-    algorithm, checksum of shapes and dtypes, settings that all workers give alike
+    algorithm, checksum of shapes and dtypes, settings that all workers must share
 """
 
 from __future__ import annotations
@@ -32,19 +32,20 @@ def claim(
     tensors: Sequence[torch.Tensor],
     settings: Mapping[str, object] = NOTHING,
 ) -> None:
-    """Note whose a run's name is, or find that it is ours already.
+    """Claim the name of a run, or check that an earlier claim has the same contents.
 
     Args:
         box: the memory.
-        name: of the run.
-        algorithm: which uses its regions.
+        name: name of the run.
+        algorithm: algorithm that uses the run's regions.
         tensors: parameters, in the order of the optimizer.
-        settings: that all workers of the run give alike: numbers, and words without spaces.
+        settings: settings that all workers must share: numbers, and words without spaces.
 
     Raises:
-        TypeError, LimitError, ConfigError: this is no box, no run can have the name, or another
-            algorithm or one of other settings uses it; nothing was changed.
-        LayoutMismatchError: the same one with another model; nothing was changed.
+        TypeError, LimitError, ConfigError: ``box`` is not a box, the name is not valid, or
+            another algorithm or other settings use it; nothing was changed.
+        LayoutMismatchError: the same algorithm uses the name with another model; nothing was
+            changed.
     """
     check_box(box)
     check_prefix(name)
@@ -73,7 +74,7 @@ def claim(
     differing = [key for key in sorted(known.keys() & given.keys()) if known[key] != given[key]]
     shown = ", ".join(f"{key} {given[key]} here and {known[key]}" for key in differing)
     raise ConfigError(
-        f"all workers of a run give the same settings, but there is {shown} in the run: correct"
-        f" it, or {cure}",
+        f"all workers of a run must have the same settings, but there is {shown} in the run:"
+        f" correct it, or {cure}",
         name=name,
     )

@@ -1,4 +1,4 @@
-"""Clocks of workers in one region, and waiting until no worker is too far behind."""
+"""The clocks of all workers in one region, and the wait until no worker is too far behind."""
 
 from __future__ import annotations
 
@@ -16,22 +16,23 @@ from smbox_torch.workers.team import Team
 __all__ = ["Clocks"]
 
 LEFT: Final = np.iinfo(np.int64).max
-"""Clock of a worker that left: nobody waits for it."""
+"""Clock value of a worker that left; no worker waits for it."""
 
 RANKS_MAX: Final = 1024
-"""Ranks that have a clock, as many as a run has members."""
+"""Number of clocks: the maximum number of members of a run."""
 
 
 class Clocks:
     """The clocks of all workers; this worker advances one of them.
 
-    Clocks of workers that died are skipped, see docs/membership.md.
+    Clocks of dead workers are ignored, see docs/membership.md.
 
     Args:
         box: the memory.
-        name: of the region, ``i64[RANKS_MAX]``.
-        team: who works. This worker's clock goes on where that of its rank stopped; where it
-            left, or joined a run at work, not before the slowest of the others.
+        name: name of the region, ``i64[RANKS_MAX]``.
+        team: the workers. This worker's clock continues from the last clock of its rank. If
+            the earlier worker of this rank left, or this worker joined a running run, the
+            clock begins at least at the slowest clock of the other workers.
 
     Raises:
         ConfigError: there are more workers than clocks; nothing was created.
@@ -55,17 +56,17 @@ class Clocks:
         return int(self._mine.get()[0])
 
     def read(self) -> NDArray[np.int64]:
-        """Return the clocks of all ranks as they are now, ``i64[RANKS_MAX]``."""
+        """Return the current clocks of all ranks, ``i64[RANKS_MAX]``."""
         return self._all.get()
 
     def present(self) -> dict[int, int]:
-        """Return the clocks of those who are there, by rank: neither dead nor left."""
+        """Return the clocks of the present workers, which neither died nor left, by rank."""
         clocks = self.read()
         ranks = [rank for rank in self._team.present() if rank < RANKS_MAX]
         return {rank: int(clocks[rank]) for rank in ranks if clocks[rank] != LEFT}
 
     def slowest(self) -> int:
-        """Return the lowest clock of those who are there; this worker's if it is alone."""
+        """Return the lowest clock of the present workers; this worker's if it is alone."""
         return min(self.present().values(), default=self.mine)
 
     def tick(self) -> int:
@@ -76,22 +77,22 @@ class Clocks:
         """
         if self._has_left:
             raise ConfigError(
-                "this worker has left: its clock stands still", rank=self._team.rank
+                "this worker has left: its clock cannot advance", rank=self._team.rank
             )
         self._mine.accumulate(np.ones(1, np.int64))
         return self.mine
 
     def leave(self) -> None:
-        """Let nobody wait for this worker any more."""
+        """Mark this worker as left, so that no worker waits for it."""
         self._has_left = True
         self._set(LEFT)
 
     def wait(self, at_least: int, timeout_s: float) -> int:
-        """Wait until no clock is below ``at_least``; return the slowest.
+        """Wait until no clock is below ``at_least``; return the lowest clock.
 
         Raises:
-            RequestTimeoutError: one stayed behind or never came; the error names it. Nothing
-                changed.
+            RequestTimeoutError: a worker did not reach it, or never joined; the error names its
+                rank. Nothing changed.
         """
         deadline_s = time.monotonic() + timeout_s
         while True:

@@ -1,4 +1,4 @@
-"""Connect a training script to its launcher's memory, with random numbers of its own."""
+"""Connection of a training script to its launcher's memory, with a random seed per worker."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ __all__ = ["connect"]
 def connect() -> Box:
     """Connect to the memory node of ``SMBOX_ADDRESS``, as one worker among others.
 
-    Every worker runs the same script with the same seed, and would draw the same batches and
-    masks. Here torch's generators of all workers but rank 0 are therefore seeded anew, with
-    their seed plus the rank.
+    All workers run the same script with the same seed, and would draw the same batches and
+    masks. Therefore this call reseeds torch's generators, except on rank 0, with their seed
+    plus
+    the rank.
 
     Returns:
         The connection, as :func:`smbox.connect` returns it.
@@ -26,7 +27,7 @@ def connect() -> Box:
     Raises:
         ConfigError: no address is set, or the launcher's variables contradict each other;
             nothing was seeded.
-        ConnectError: nobody answers there; nothing was seeded.
+        ConnectError: no node answers at the address; nothing was seeded.
     """
     rank = World.from_env(os.environ).rank
     box = smbox.connect()

@@ -1,4 +1,4 @@
-"""Joining a run, with the ranks that the user or a launcher gives."""
+"""Joining a run, with a rank from the user or the launcher."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from smbox_torch.world import World, is_launched
 __all__ = ["LEASE_S", "Workers", "check_workers", "team_of", "team_of_comers"]
 
 LEASE_S: Final = 10.0
-"""Seconds without renewal after which a worker counts as dead."""
+"""Seconds without a renewal of its lease after which a worker counts as dead."""
 
 Workers = int | Member | None
-"""How a user says who works: their number, a member, or nothing under a launcher."""
+"""The workers of a run, as a user gives them: a number, a member, or None with a launcher."""
 
 
 def check_workers(
@@ -30,25 +30,25 @@ def check_workers(
     rank: int | None = None,
     lease_s: float = LEASE_S,
 ) -> int:
-    """Return how many workers a run is started with.
+    """Return the number of workers with which a run starts.
 
     Args:
-        workers: as the user said.
-        env: the environment, in which a launcher says it.
-        rank: of this worker, as the user said.
-        lease_s: that this worker is to have.
+        workers: the user's argument.
+        env: the environment, with the launcher's variables.
+        rank: rank of this worker; the user's argument.
+        lease_s: lease of this worker, in seconds.
 
     Raises:
-        TypeError: these are no numbers.
-        ConfigError: nobody said it, there are none or too many, the rank is none of theirs, or
-            no lease is so short.
+        TypeError: an argument is not a number.
+        ConfigError: the number of workers is not given, below 1 or too large, no worker has
+            the rank, or the lease is too short.
     """
     size = _size(workers, env)
     lease(lease_s)
     if size > CAPACITY:
         raise ConfigError(f"a run has at most {CAPACITY} workers", workers=size)
     if rank is not None and not 0 <= whole("rank", rank, least=0) < size:
-        raise ConfigError("a rank is at least 0 and below workers", rank=rank, workers=size)
+        raise ConfigError("rank must be at least 0 and below workers", rank=rank, workers=size)
     return size
 
 
@@ -58,9 +58,9 @@ def _size(workers: Workers, env: Mapping[str, str]) -> int:
     if workers is None:
         if not is_launched(env):
             raise ConfigError(
-                "how many workers are there? Start the script by a launcher (smbox run, "
-                "torchrun), or say workers=N, or workers=smbox.join(box, name) where workers "
-                "come and go; workers=1 for one alone"
+                "the number of workers is unknown: start the script by a launcher (smbox run, "
+                "torchrun), or pass workers=N, or workers=smbox.join(box, name) if workers "
+                "join and leave; workers=1 for a single worker"
             )
         return World.from_env(env).world_size
     return whole("workers", workers)
@@ -79,15 +79,15 @@ def team_of(
 
     Args:
         box: the memory.
-        name: of the run.
-        workers: their number, a member that the user joined, or None under a launcher.
-        rank: of this worker; None: the launcher's if it started so many workers, else the
-            lowest that is free (0 on a memory that is none of smbox's).
-        lease_s: seconds without renewal after which this worker counts as dead.
+        name: name of the run.
+        workers: their number, a member that the user joined, or None with a launcher.
+        rank: rank of this worker; None: the launcher's rank if it started this number of
+            workers, else the lowest free rank (0 on a memory that is not smbox's).
+        lease_s: seconds without a renewal after which this worker counts as dead.
         env: the environment.
 
     Raises:
-        ConfigError: impossible numbers, or nobody said how many; this worker did not join.
+        ConfigError: a number is invalid or missing; this worker did not join.
         RankTakenError: a living process has the rank; this worker did not join.
     """
     size = check_workers(workers, env, rank=rank, lease_s=lease_s)
@@ -108,7 +108,7 @@ def team_of(
 def team_of_comers(
     box: Box, name: str, *, lease_s: float = LEASE_S, env: Mapping[str, str] = os.environ
 ) -> JoinedTeam:
-    """Join the workers of a run that need not know how many they are; else as ``team_of``."""
+    """Join a run whose number of workers need not be known; otherwise as ``team_of``."""
     if not is_launched(env):
         return JoinedTeam(join(box, name, lease_s=lease_s), is_mine=True)
     world = World.from_env(env)

@@ -1,10 +1,10 @@
 """The phase of a run: fresh or in use, so that a checkpoint is restored only once.
 
-A counter ``NAME.phase`` goes from FRESH to IN_USE when the first worker exchanges something.
-When workers load a checkpoint before that, one of them writes the center while the counter is
-below FRESH, and the others wait for it. The value says who writes: rank r of start n of the
-run's workers is ``-1 - (n * RANKS_MAX + r)``. What an earlier start has left there is of a dead
-worker, and so is what a worker finds of its own rank that was started again by itself.
+A counter ``NAME.phase`` changes from FRESH to IN_USE at the first exchange of a worker. If
+workers load a checkpoint before that, one of them writes the center while the counter is below
+FRESH, and the others wait for it. The value identifies the writing worker: rank r of start n of
+the run's workers is ``-1 - (n * RANKS_MAX + r)``. A value of an earlier start belongs to a dead
+worker. So does the value of this worker's own rank after this worker alone was restarted.
 """
 
 from __future__ import annotations
@@ -23,15 +23,14 @@ __all__ = ["Phase", "of_this_start"]
 FRESH, IN_USE = 0, 1
 RANKS_MAX = 1 << 20
 RESTORE_TIMEOUT_S = 120.0
-"""Longest wait for another worker that writes a checkpoint into the center."""
+"""Longest wait for another worker's write of a checkpoint into the center."""
 
 
 def of_this_start(name: str, env: Mapping[str, str] = os.environ) -> str:
-    """Name a barrier so that it is another one after every restart of all the run's workers.
+    """Return the name of a barrier, which differs after each restart of all workers.
 
-    A worker that was started again by itself meets the others where they are: in the same one.
-
-    A worker that was killed while it waited has arrived all the same, and nobody can tell.
+    A worker that was restarted alone uses the same barrier as the others. A worker that was
+    killed while it waited still counts as arrived; this cannot be detected.
     """
     restart = World.from_env(env).restart
     return f"{name}.{restart}" if restart else name
@@ -42,11 +41,11 @@ class Phase:
 
     Args:
         box: the memory.
-        name: of the run.
-        env: tells which worker this is, of which start.
+        name: name of the run.
+        env: the environment, with the rank of this worker and the number of its start.
 
     Attributes:
-        origin: stands in the states that this worker returns, and in no others.
+        origin: identifier in all states that this worker returns, and in no other states.
     """
 
     def __init__(self, box: BoxLike, name: str, env: Mapping[str, str] = os.environ) -> None:
@@ -54,16 +53,16 @@ class Phase:
         self._counter = box.counter(self._name)
         world = World.from_env(env)
         self._restoring = -1 - (world.restart * RANKS_MAX + world.rank)
-        self._earlier = -1 - world.restart * RANKS_MAX  # starts before this one lie above it
+        self._earlier = -1 - world.restart * RANKS_MAX  # values of earlier starts are higher
         self._is_again = world.worker_restart > 0
         self._in_use = False
         self.origin = uuid.uuid4().hex
 
     def use(self) -> None:
-        """Tell that work begins; wait while another worker writes a checkpoint.
+        """Mark the run as in use; first wait while another worker writes a checkpoint.
 
         Raises:
-            RequestTimeoutError: the worker that restores seems dead; nothing was changed.
+            RequestTimeoutError: the writing worker did not finish; nothing was changed.
         """
         if self._in_use:
             return
@@ -73,9 +72,9 @@ class Phase:
 
     @contextmanager
     def restoring(self, origin: str | None = None) -> Iterator[bool]:
-        """Say whether this worker is to write the checkpoint; others wait until it is there.
+        """Yield True if this worker must write the checkpoint; the others wait for it.
 
-        A state whose origin is this very worker is none: accelerate loads such a one.
+        A state whose origin is this worker is not a checkpoint: accelerate loads such states.
         """
         if origin == self.origin:
             yield False
@@ -92,7 +91,7 @@ class Phase:
                 self._counter.compare_and_swap(self._restoring, after)
 
     def _take(self) -> bool:
-        """Be the one who restores: the first, or the first after a worker that died of it."""
+        """Try to become the writing worker: the first, or the successor of a dead one."""
         found = self._counter.value
         is_left = self._earlier < found < FRESH
         is_left |= self._is_again and found == self._restoring
@@ -105,6 +104,6 @@ class Phase:
             raise RequestTimeoutError(
                 "a worker began to write a checkpoint into the memory and is not done: if it is"
                 f" dead or failed, free the counter (smbox rm {self._name}), start the workers"
-                " again and load it",
+                " again and load the checkpoint",
                 **error.facts,
             ) from error

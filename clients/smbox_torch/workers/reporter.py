@@ -1,7 +1,7 @@
 """Progress reports of a worker to its launcher: lines of JSON in an inherited pipe.
 
-Without a launcher (``torchrun``, a plain run) reports go nowhere and cost nothing. A report
-never blocks training: one that finds the pipe full is dropped, the next one is newer anyway.
+Without a launcher's pipe (``torchrun``, a plain run) reports are dropped at no cost. A report
+never blocks training: if the pipe is full it is dropped, because the next report replaces it.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from collections.abc import Mapping
 from typing import Any, Final, Self
 
 REPORT_FD: Final = "SMBOX_REPORT_FD"
-"""Variable that holds the number of the inherited descriptor."""
+"""Environment variable with the number of the inherited descriptor."""
 
 
 class Reporter:
-    """Sends a worker's progress to whoever shows it.
+    """Sends a worker's progress to the launcher.
 
     Args:
         fd: write end of the launcher's pipe, or None.
@@ -31,10 +31,10 @@ class Reporter:
 
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> Self:
-        """Take the descriptor that ``smbox run`` has left in ``env``.
+        """Use the descriptor that ``smbox run`` has set in ``env``, if it is a pipe.
 
-        A program between the two, torchrun for one, passes the variable on and may have closed
-        the descriptor, or use its number for a file of its own.
+        A program between the two, such as torchrun, passes the variable on, but may have closed
+        the descriptor or reused its number for another file.
         """
         text = env.get(REPORT_FD, "")
         return cls(int(text) if text.isdecimal() and _is_pipe(int(text)) else None)
@@ -43,7 +43,7 @@ class Reporter:
         """Send named values, for example ``step=10, loss=0.3``.
 
         Returns:
-            Whether they were sent; a line longer than a pipe takes at once never is.
+            Whether they were sent; a line that a pipe cannot accept in one piece never is.
         """
         line = json.dumps(fields, default=str).encode() + b"\n"
         if self._fd is None or len(line) > select.PIPE_BUF:
@@ -52,7 +52,7 @@ class Reporter:
             os.write(self._fd, line)
         except BlockingIOError:
             return False
-        except OSError:  # the launcher is gone, or this is a copy of its environment
+        except OSError:  # the launcher has ended, or the environment is a copy
             self._fd = None
             return False
         return True
@@ -66,7 +66,7 @@ def _is_pipe(fd: int) -> bool:
 
 
 def parse(line: str) -> dict[str, Any]:
-    """Read a report; a line that is none gives no fields."""
+    """Return the fields of a report; none if the line is not a report."""
     try:
         fields = json.loads(line)
     except ValueError:

@@ -14,17 +14,18 @@ __all__ = ["distributed_sampler"]
 def distributed_sampler(
     dataset: Dataset[Any], *, world: World | None = None, **options: Any
 ) -> DistributedSampler[Any]:
-    """Return the sampler of this worker: each has equally many of the data set's items.
+    """Return the sampler of this worker; all workers get the same number of items.
 
-    With batches of one size, all workers then do equally many steps. Where the number of items
-    is not divisible by that of workers, a few items come twice; ``drop_last=True`` leaves a few
-    out.
-    Call ``set_epoch(epoch)`` before each epoch for another order.
+    With equal batch sizes, all workers then do the same number of steps. If the number of items
+    is not divisible by the number of workers, a few items are used twice; with
+    ``drop_last=True`` a few are left out.
+
+    Call ``set_epoch(epoch)`` before each epoch to change the order.
 
     Args:
-        dataset: with a length; the same on all workers.
-        world: who this process is; None: the launcher's variables.
-        options: of ``torch.utils.data.DistributedSampler``: shuffle, seed, drop_last.
+        dataset: the data set, with a length; the same on all workers.
+        world: place of this process in the run; None: from the launcher's variables.
+        options: options of ``torch.utils.data.DistributedSampler``: shuffle, seed, drop_last.
     """
     world = world_or_default(world)
     return DistributedSampler(

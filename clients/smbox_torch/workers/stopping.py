@@ -1,14 +1,17 @@
 """A common end of a run for asynchronous workers, whose iteration counts differ.
 
-ShmCaffe (ICDCS 2018) has three rules: all stop when the *master* has done its iterations, when
-the *fastest* worker has, or when the *mean* over all workers reaches the target. Workers
-count in the memory; each reads what its rule needs after its own iterations.
+ShmCaffe (ICDCS 2018) has three rules: all workers stop when the *master* reaches the target
+number of iterations, when the *fastest* worker does, or when the *mean* over all workers does.
+Workers store their counts in the memory, and read the counts that the rule needs.
 
     NAME.stop.iterations  region: iterations of each rank
-    NAME.stop.ended       counter: 1 as soon as one worker found its rule met
+    NAME.stop.ended       counter: 1 as soon as one worker has found its rule satisfied
 
-Workers that died or left count no more: the master is the lowest rank that is there, and the
-mean is over those who are. Who finds the rule met decides for all.
+    Dead workers and workers that left do not count: the master is the lowest rank that is
+        present,
+    and the mean is over the present workers. The first worker that finds the rule satisfied
+    decides
+    for all.
 """
 
 from __future__ import annotations
@@ -35,22 +38,23 @@ class Stopping:
 
     Args:
         box: the memory.
-        name: of the run.
+        name: name of the run.
         rule: "master", "fastest" or "mean".
         iterations: the target.
-        rank: of this worker; None: the launcher's, else the lowest that is free.
-        workers: how many there are, or a member from ``smbox.join``; None: as the launcher
-            (``smbox run``, torchrun) says.
-        every: iterations between two looks at the memory.
-        lease_s: seconds without a sign of life after which this worker counts as dead.
+        rank: rank of this worker; None: the launcher's rank, else the lowest free rank.
+        workers: number of workers, or a member from ``smbox.join``; None: the number from the
+            launcher (``smbox run``, torchrun).
+        every: iterations between two accesses to the memory.
+        lease_s: seconds without a renewal after which this worker counts as dead.
 
     Attributes:
-        iterations: of this worker so far; of a dead predecessor at its rank, where it began.
+        iterations: iterations of this worker so far; it begins at the count of a dead
+            predecessor with the same rank.
 
     Raises:
-        TypeError, LimitError: no run can have this name; nothing was made.
-        ConfigError: an unknown rule, no iterations to do, or nobody says how many workers
-            there are; this worker did not join.
+        TypeError, LimitError: the name is not valid; no region was created.
+        ConfigError: the rule is unknown, ``iterations`` is below 1, or the number of workers
+            is unknown; this worker did not join.
         RankTakenError: a living process has this rank.
     """
 
@@ -69,7 +73,7 @@ class Stopping:
         check_box(box)
         check_prefix(name)
         if rule not in get_args(Rule):
-            raise ConfigError(f"rule is one of {get_args(Rule)}", rule=rule)
+            raise ConfigError(f"rule must be one of {get_args(Rule)}", rule=rule)
         iterations, every = whole("iterations", iterations), whole("every", every)
         self._rule = rule
         self._target = iterations
@@ -85,7 +89,7 @@ class Stopping:
         self._ended = box.counter(f"{name}.stop.ended")
 
     def step(self) -> bool:
-        """Count one iteration of this worker; return whether the run ends now.
+        """Count one iteration of this worker; return True if the run ends now.
 
         Raises:
             LeaseLostError: another process has this worker's rank.
@@ -114,5 +118,5 @@ class Stopping:
         return int(iterations.sum()) >= self._target * len(ranks)
 
     def close(self) -> None:
-        """Count no more: the others decide without this worker."""
+        """Stop counting; the others decide without this worker."""
         self._team.leave()

@@ -1,7 +1,7 @@
 """The team: the living and the expected workers of a run, as one worker sees them.
 
-On a memory of smbox a worker joins the run (``smbox.join``), so that counts follow those who
-come, leave and die. On any other memory, a model of one in a test, the team is fixed.
+On smbox's memory a worker joins the run (``smbox.join``), so that counts change when workers
+join, leave and die. On another memory, such as a test's model, the team is fixed.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ LEFT: Final = "left"
 
 
 class Team(Protocol):
-    """What an algorithm asks about the workers of its run.
+    """The view of a run's workers that an algorithm uses.
 
     Attributes:
-        rank: of this worker, from 0.
-        size: workers that the run was started with.
-        begins_at: steps of a predecessor at this rank, 0 without one.
-        is_late: whether it joined a run that was at work.
-        look_s: seconds after which to look again who is there, while waiting.
+        rank: rank of this worker, from 0.
+        size: number of workers with which the run was started.
+        begins_at: steps of a predecessor with this rank; 0 without one.
+        is_late: this worker joined a run that was already in use.
+        look_s: seconds between two checks of the members while waiting.
     """
 
     rank: int
@@ -38,55 +38,55 @@ class Team(Protocol):
 
     @property
     def workers(self) -> int:
-        """Workers that rates are divided by: the living, and those that never came."""
+        """Divisor of rates: number of living workers and expected ones that never joined."""
 
     def present(self) -> list[int]:
-        """Look who is to be waited for: ranks of the living and of those that never came."""
+        """Return the ranks to wait for: living workers, and expected ones that never joined."""
 
     def describe(self, rank: int) -> dict[str, object]:
-        """Return what is known of a rank, as facts of an error."""
+        """Return facts about a rank for an error."""
 
     def lost(self) -> dict[int, str]:
-        """Look which ranks died or left that an earlier look found alive: DIED or LEFT."""
+        """Return the ranks that died or left since they were found alive: DIED or LEFT."""
 
     def check(self) -> None:
         """Raise LeaseLostError if another process has this worker's rank."""
 
     def count(self) -> None:
-        """Have the progress of this worker to set, until it leaves the team.
+        """Reserve the progress of this worker for this object until it leaves the team.
 
         Raises:
-            ConfigError: somebody else sets it.
+            ConfigError: another object sets it.
         """
 
     def tell(self, steps: int) -> None:
-        """Tell the others, and a successor, how far this worker is; raises like check."""
+        """Publish this worker's steps to the others and a successor; raises like check."""
 
     def meet(self, where: str, timeout_s: float) -> None:
-        """Return when all who are there have come, but for those who wait in ``finish``.
+        """Wait until all present workers have called this or wait in ``finish``.
 
         Raises:
-            RequestTimeoutError: somebody did not come.
+            RequestTimeoutError: a worker did not call it.
         """
 
     def finish(self, timeout_s: float | None) -> None:
-        """Return when all who are there have called this; see ``Member.finish``.
+        """Wait until all present workers have called this; see ``Member.finish``.
 
         Raises:
-            RequestTimeoutError: somebody did not come.
+            RequestTimeoutError: a worker did not call it.
         """
 
     def leave(self) -> None:
-        """Be waited for by nobody any more. Idempotent."""
+        """Leave, so that no worker waits for this one. Idempotent."""
 
 
 class FixedTeam:
-    """A number of workers that neither join nor die.
+    """A fixed number of workers that neither join nor die.
 
     Args:
         box: the memory.
-        name: of the run.
-        rank: of this worker.
+        name: name of the run.
+        rank: rank of this worker.
         size: number of workers.
     """
 
@@ -102,7 +102,7 @@ class FixedTeam:
 
     @property
     def workers(self) -> int:
-        """All of them."""
+        """Number of all workers."""
         return self.size
 
     def present(self) -> list[int]:
@@ -114,24 +114,24 @@ class FixedTeam:
         return {"rank": rank}
 
     def lost(self) -> dict[int, str]:
-        """Return none."""
+        """Return an empty dict."""
         return {}
 
     def check(self) -> None:
-        """Return."""
+        """Do nothing."""
 
     def count(self) -> None:
-        """Return: nobody is told."""
+        """Do nothing."""
 
     def tell(self, steps: int) -> None:
-        """Tell nobody."""
+        """Do nothing."""
 
     def meet(self, where: str, timeout_s: float) -> None:
-        """Meet all in a barrier."""
+        """Wait for all workers in a barrier."""
         self._barrier(where, timeout_s)
 
     def finish(self, timeout_s: float | None) -> None:
-        """Meet all in a barrier."""
+        """Wait for all workers in a barrier."""
         self._barrier("finish", timeout_s)
 
     def _barrier(self, where: str, timeout_s: float | None) -> None:
@@ -139,15 +139,15 @@ class FixedTeam:
         self._box.barrier(name, parties=self.size, timeout_s=timeout_s)
 
     def leave(self) -> None:
-        """Return."""
+        """Do nothing."""
 
 
 class JoinedTeam:
     """The members of a run.
 
     Args:
-        member: this process's place.
-        is_mine: whether leaving the team leaves the run: not where the user joined.
+        member: this process's membership.
+        is_mine: leaving the team also leaves the run; False if the user joined the run.
     """
 
     def __init__(self, member: Member, *, is_mine: bool) -> None:
@@ -164,11 +164,11 @@ class JoinedTeam:
 
     @property
     def workers(self) -> int:
-        """The living and those expected that never came, as of the last look."""
+        """Number of living workers and expected ones that never joined, at the last check."""
         return self.member.workers
 
     def present(self) -> list[int]:
-        """Look who is alive, or never came."""
+        """Return the ranks of living workers and of expected ones that never joined."""
         view = self.member.look()
         return sorted(view.alive() + view.never_came(self.member.expected))
 
@@ -178,7 +178,7 @@ class JoinedTeam:
         return {"rank": rank, "host": found.host, "pid": found.pid}
 
     def lost(self) -> dict[int, str]:
-        """Look who is gone; a process that died on this host is seen before its lease ends."""
+        """Return the lost ranks; a dead process of this host is found before its lease ends."""
         view = self.member.look()
         alive, dead = set(view.alive()), view.dead_here()
         died = dead.union(view.expired())
@@ -191,7 +191,7 @@ class JoinedTeam:
         self.member.check()
 
     def count(self) -> None:
-        """Have the member's progress to set; raises as ``check_uncounted``."""
+        """Reserve the member's progress; raises as ``check_uncounted``."""
         check_uncounted(self.member)
         self.member.is_counted = self._counts = True
 
@@ -199,16 +199,16 @@ class JoinedTeam:
         """Set the member's progress."""
         self.member.progress = steps
 
-    def meet(self, where: str, timeout_s: float) -> None:  # noqa: ARG002 - meetings have an order
-        """Meet all who live."""
+    def meet(self, where: str, timeout_s: float) -> None:  # noqa: ARG002 - meetings are in order
+        """Wait for all living members."""
         self.member.meet(timeout_s=timeout_s)
 
     def finish(self, timeout_s: float | None) -> None:
-        """Meet all who live, at the end."""
+        """Wait at the end for all living members."""
         self.member.finish(timeout_s=timeout_s)
 
     def leave(self) -> None:
-        """Leave the run, unless the user joined it, and its progress to others."""
+        """Release the progress, and leave the run unless the user joined it."""
         if self._counts:
             self.member.is_counted = self._counts = False
         if self._is_mine:
@@ -216,14 +216,14 @@ class JoinedTeam:
 
 
 def check_uncounted(member: Member) -> None:
-    """Check that this is no member whose progress somebody sets already.
+    """Check that no other object sets the progress of a member.
 
     Raises:
-        ConfigError: it is.
+        ConfigError: another object does.
     """
     if member.is_counted:
         raise ConfigError(
-            "this member belongs to another optimizer, whose steps are its progress: join once"
-            " more under another name, or pass workers=N, which joins under the optimizer's",
+            "this member belongs to another optimizer, whose steps are its progress: join again"
+            " under another name, or pass workers=N, which joins under the optimizer's",
             rank=member.rank,
         )

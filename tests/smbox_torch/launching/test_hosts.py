@@ -78,7 +78,7 @@ def test_what_is_about_a_login_or_a_host_does_not_travel():
         (b"", "host"),
         (b'[[host]]\nname = "a"\naddress = "::1"\ncolour = "red"', "colour"),
         (b'[[host]]\nname = "a b"\naddress = "::1"\nworkers = 1', "names of hosts"),
-        (b'[[host]]\nname = "a"\naddress = "::1"\nworkers = -1', "not negative"),
+        (b'[[host]]\nname = "a"\naddress = "::1"\nworkers = -1', "at least 0"),
         (b'[[host]]\nname = "a"\naddress = "::1"\nport = 65536', "65535"),
         (b'[[host]]\nname = "a"\naddress = "::1"', "workers = 1"),
         (b'[[host]]\nname = "a"\naddress = "::1"\nworkers = 1\npython = "a b"', "shell"),
