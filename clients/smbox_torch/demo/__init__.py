@@ -1,1 +1,1 @@
-"""The command ``smbox demo``, and the digits that it learns."""
+"""The command ``smbox demo`` and its data set of digits."""

@@ -1,7 +1,7 @@
 """``smbox demo``: a simulated cluster of two nodes with two workers each on this host.
 
-The workers of a node average their gradients through shared memory, the nodes exchange
-elastically with a memory node over tcp (HybridSGD), on scikit-learn's digits.
+The workers train on scikit-learn's digits with HybridSGD. The workers of a node average their
+gradients in shared memory. The nodes make elastic exchanges with a memory node over tcp.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def command(
 def _run(
     folder: Path, settings: Settings, nodes: int, per_node: int, console: Console
 ) -> list[Outcome]:
-    """Launch the workers; return what they found, by rank. Exits as they do if one fails."""
+    """Run the workers; return their results by rank. If one fails, exit with its exit code."""
     (folder / "settings.json").write_text(json.dumps(asdict(settings)))
     plan = Plan(
         (sys.executable, "-m", "smbox_torch.demo.worker", str(folder)),

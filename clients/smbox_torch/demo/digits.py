@@ -1,7 +1,7 @@
-"""Scikit-learn's handwritten digits and a small convolutional network that reads them.
+"""Scikit-learn's handwritten digits and a small convolutional network that classifies them.
 
-1797 pictures of 8 x 8 pixels, ten classes; they come with scikit-learn, so no download.
-N pictures of a set, 64 pixels each.
+1797 pictures of 8 x 8 pixels in ten classes. Scikit-learn contains them, so nothing is
+downloaded. N = number of pictures of a set.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from smbox.errors import ConfigError
 __all__ = ["Digits", "accuracy", "batches", "load", "network"]
 
 HELD_OUT = 360
-"""Pictures that nobody trains on."""
+"""Number of held-out pictures, not used in training."""
 
 
 @dataclass(frozen=True)
 class Digits:
-    """Pictures and what they show.
+    """Pictures and their labels.
 
     Attributes:
         x: ``f32[N, 1, 8, 8]``, pixels from 0 to 1.
-        y: ``i64[N]``, the digit.
+        y: ``i64[N]``, the digits.
     """
 
     x: torch.Tensor
@@ -37,7 +37,7 @@ class Digits:
         return len(self.y)
 
     def shard(self, rank: int, world_size: int) -> Self:
-        """Return every world_size-th picture, beginning at rank: the shards are disjoint."""
+        """Return every world_size-th picture, starting at rank; the shards are disjoint."""
         return type(self)(self.x[rank::world_size], self.y[rank::world_size])
 
 
@@ -61,7 +61,7 @@ def load(*, seed: int = 0) -> tuple[Digits, Digits]:
 
 
 def network(*, seed: int = 0) -> nn.Sequential:
-    """Return two convolutions, a batch norm and a linear layer, the same for the same seed."""
+    """Return two convolutions, a batch norm and a linear layer; the seed sets their values."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return nn.Sequential(
@@ -79,7 +79,7 @@ def network(*, seed: int = 0) -> nn.Sequential:
 def batches(
     data: Digits, size: int, steps: int, *, seed: int
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Yield so many batches; every picture comes once before any comes again."""
+    """Yield ``steps`` batches; every picture is used once before any is used again."""
     generator = torch.Generator().manual_seed(seed)
     order = torch.empty(0, dtype=torch.int64)
     for _ in range(steps):
@@ -91,7 +91,7 @@ def batches(
 
 @torch.no_grad()
 def accuracy(model: nn.Module, data: Digits) -> float:
-    """Return the share of pictures that a model reads rightly; it is in training mode after."""
+    """Return the share of correctly classified pictures; set the model to training mode."""
     model.eval()
     right = model(data.x).argmax(dim=1) == data.y
     model.train()

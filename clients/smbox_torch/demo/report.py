@@ -1,4 +1,4 @@
-"""The results of the demo: the run and one process, as a table and as curves."""
+"""The results of the demo, compared with one process: a table and a plot."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["baseline", "draw", "table"]
 def baseline(
     settings: Settings, workers: int, data: tuple[digits.Digits, digits.Digits]
 ) -> Outcome:
-    """Train one process, of one thread as each worker, on as many pictures as all of them."""
+    """Train one process with one thread on as many pictures as all workers together."""
     torch.set_num_threads(1)
     train, held_out = data
     model = digits.network()
@@ -40,7 +40,7 @@ def baseline(
 
 
 def table(workers: Sequence[Outcome], alone: Outcome, nodes: int) -> Table:
-    """Lay out the run beside the single process."""
+    """Return a table that compares the run with the single process."""
     shown = Table(title="Held-out digits: the center of all workers beside one process")
     for column in ("", f"{len(workers)} workers, {nodes} nodes", "one process"):
         shown.add_column(column, justify="right" if column else "left")
@@ -62,10 +62,10 @@ def table(workers: Sequence[Outcome], alone: Outcome, nodes: int) -> Table:
 
 
 def draw(workers: Sequence[Outcome], alone: Outcome, path: Path) -> None:
-    """Write the curves of loss and accuracy as a picture (PNG if the path has no ending).
+    """Plot the curves of loss and accuracy into a file (PNG if the path has no suffix).
 
     Raises:
-        ConfigError: it cannot be written.
+        ConfigError: the file cannot be written.
     """
     from matplotlib.figure import Figure  # noqa: PLC0415 - an extra, and slow to import
 

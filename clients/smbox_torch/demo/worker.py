@@ -1,7 +1,7 @@
 """The worker of the demo: trains on its shard of the digits with HybridSGD.
 
-Run by the launcher, which tells it its place: ``python -m smbox_torch.demo.worker
-FOLDER``. The worker tells its launcher how far it is, and leaves its figures in FOLDER.
+The launcher runs ``python -m smbox_torch.demo.worker FOLDER`` with the worker's rank in the
+environment. The worker reports its progress to the launcher, and writes its results to FOLDER.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ END_TIMEOUT_S = 60.0
 
 @dataclass(frozen=True)
 class Settings:
-    """What all workers of the demo agree on.
+    """The settings that all workers of the demo share.
 
     Attributes:
-        steps: of each worker.
-        batch: pictures of one worker's step.
+        steps: number of steps of each worker.
+        batch: number of pictures in one worker's step.
         period: steps between two exchanges with the center.
-        overlap: hide the exchange behind the next gradients.
+        overlap: overlap the exchange with the computation of the next gradients.
         lr: learning rate.
-        momentum: of the optimizer inside.
+        momentum: momentum of the wrapped optimizer.
         look: steps between two points of a curve.
     """
 
@@ -53,15 +53,15 @@ class Settings:
 
 @dataclass
 class Outcome:
-    """Figures of one worker.
+    """The results of one worker.
 
     Attributes:
-        rank: of the worker.
-        samples: pictures it has trained on.
+        rank: rank of the worker.
+        samples: number of pictures it has trained on.
         curve: points of (step, loss, accuracy on the held-out digits).
-        center: accuracy of the center in the end; None where this worker cannot know it.
-        exchange: counts of exchanges with the center, as ``Stats.as_dict``.
-        gradients: counts of rounds of gradients inside the node.
+        center: final accuracy of the center; None if this worker does not compute it.
+        exchange: statistics of the exchanges with the center, as of ``Stats.as_dict``.
+        gradients: statistics of the gradient rounds inside the node.
     """
 
     rank: int
@@ -82,11 +82,11 @@ def train(
     """Train one worker to the end of the run.
 
     Args:
-        world: who it is.
+        world: place of the worker in the run.
         box: the memory; only the root of a node needs one.
-        settings: of the run.
+        settings: settings of the run.
         data: training and held-out pictures.
-        reporter: is told how far it is.
+        reporter: receives the progress.
     """
     shard, held_out = data[0].shard(world.rank, world.world_size), data[1]
     model = digits.network()
@@ -111,7 +111,7 @@ def train(
                 point = step, loss.item(), digits.accuracy(model, held_out)
                 outcome.curve.append(point)
                 _tell(reporter, optimizer, *point)
-    # Closed, this node's last exchange is in the center.
+    # The optimizer is closed, so this node's last exchange is in the center.
     outcome.exchange = optimizer.stats().as_dict()
     outcome.gradients = optimizer.sync_stats().as_dict()
     if box is not None and world.is_group_root:
@@ -133,10 +133,10 @@ def _tell(
 
 
 def _center(optimizer: HybridSGD, box: BoxLike, world: World, held_out: digits.Digits) -> float:
-    """Return the center's accuracy, when all nodes have done their last exchange."""
+    """Return the center's accuracy after all nodes have done their last exchange."""
     nodes = world.groups
-    assert nodes is not None  # the launcher tells it
-    # Versions instead of a barrier, whose answers the node would keep: 16 MiB for each of us.
+    assert nodes is not None  # the launcher sets it
+    # Not a barrier: the node would store its answers, 16 MiB for each worker.
     ended = box.create("demo.end", shape=1, exist_ok=True)
     ended.accumulate([1.0])
     ended.wait(nodes, timeout_s=END_TIMEOUT_S)
@@ -146,7 +146,7 @@ def _center(optimizer: HybridSGD, box: BoxLike, world: World, held_out: digits.D
 
 
 def main(folder: Path) -> None:
-    """Train as the environment says and leave the outcome in ``folder/RANK.json``."""
+    """Train with the environment's settings and write the outcome to ``folder/RANK.json``."""
     torch.set_num_threads(1)
     world = World.from_env(os.environ)
     settings = Settings(**json.loads((folder / "settings.json").read_text()))

@@ -2,8 +2,7 @@
 
 A progress bar (tqdm, rich) rewrites its rows many times. Like a terminal, a screen holds the
 rows that may still be overwritten, and passes on a row as a line once it cannot change. Rows
-are
-held only after the first upward movement of the cursor, as many as the cursor moved.
+are held only after the first upward movement of the cursor, as many as the cursor moved.
 """
 
 from __future__ import annotations

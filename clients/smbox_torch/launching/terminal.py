@@ -1,8 +1,7 @@
 """The bottom rows of a terminal: a redrawn display, or the prompt of a worker.
 
 While a worker shows a prompt (of a debugger, for example), the display is hidden. The user
-types
-the answer after the prompt, and nothing overwrites it.
+types the answer after the prompt, and nothing overwrites it.
 """
 
 from __future__ import annotations

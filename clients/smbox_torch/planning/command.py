@@ -37,7 +37,7 @@ def command(
     ] = False,
     plot: Annotated[Path | None, typer.Option(help="PNG file for a plot of the rates.")] = None,
 ) -> None:
-    """Predict images per second of each way of training, and what saturates."""
+    """Predict images per second of each training method, and the resource that limits it."""
     told = toml.read(file, partial(read, is_measured=measure))
     if plot is not None:
         check_picture(plot)

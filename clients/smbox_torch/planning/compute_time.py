@@ -13,11 +13,11 @@ SKIPPED: Final = 2
 
 
 def median_s(compute: Callable[[], None], rounds: int) -> float:
-    """Return the median seconds of one computation; run it alone on the machine.
+    """Return the median seconds of one computation; no other process should be busy.
 
     Args:
         compute: forward and backward pass of one batch.
-        rounds: that count, after some that do not.
+        rounds: number of measured rounds, after some warm-up rounds.
     """
     times = []
     for _ in range(SKIPPED + rounds):

@@ -12,15 +12,15 @@ __all__ = ["draw"]
 
 
 def draw(found: Sequence[Prediction], title: str, path: Path) -> None:
-    """Write the picture (PNG, by the path's ending).
+    """Write the plot; the suffix of the path selects the format.
 
     Args:
-        found: predictions, of each way by growing numbers of workers.
-        title: above the picture.
-        path: of the picture; PNG if it has no ending.
+        found: predictions, for each method by ascending number of workers.
+        title: title of the plot.
+        path: file of the plot; PNG if it has no suffix.
 
     Raises:
-        ConfigError: it cannot be written.
+        ConfigError: the file cannot be written.
     """
     from matplotlib.figure import Figure  # noqa: PLC0415 - an extra, and slow to import
 

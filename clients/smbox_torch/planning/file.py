@@ -18,7 +18,7 @@ COUNT_MAX: Final = 1_000_000
 PARAMETERS_MAX: Final = 10**15
 LATENCY_MS_MAX: Final = 1e6
 RATE_MIN, RATE_MAX = 1e-6, 1e9
-"""Of links, nodes and computations; far beyond what there is, and all results are finite."""
+"""Limit of rates and times, far beyond real hardware, so that all results are finite."""
 
 
 class ModelTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -26,7 +26,7 @@ class ModelTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         batch: images of one worker's iteration.
-        name: of a model of torchvision, or
+        name: name of a torchvision model; or
         parameters: number of parameters.
         compute_s: seconds of the forward and backward pass of a batch; None: measure them.
     """
@@ -42,7 +42,7 @@ class NetworkTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         link_mbit: rate of every host's link, each way, in 10^6 bit/s.
-        latency_ms: of a message from host to host.
+        latency_ms: latency of a message between two hosts.
     """
 
     link_mbit: float
@@ -53,9 +53,9 @@ class NodeTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The table ``[node]``.
 
     Attributes:
-        rate_gbytes: that a memory node moves if no link bounds it, both ways together, in
+        rate_gbytes: rate of a memory node that no link limits, both directions together, in
             10^9 bytes/s.
-        nodes: that easgd-striped spreads its center over.
+        nodes: number of nodes over which easgd-striped spreads its center.
     """
 
     rate_gbytes: float = 1.0
@@ -67,9 +67,9 @@ class PlanTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         workers: numbers of workers.
-        ways: names of ways of training.
+        ways: names of training methods.
         period: iterations between two elastic exchanges.
-        per_host: workers of a host, of hybrid.
+        per_host: number of workers on a host, for hybrid.
     """
 
     workers: tuple[int, ...] = (2, 4, 6, 10, 20, 50, 100, 200, 500, 1000)
@@ -79,7 +79,7 @@ class PlanTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The whole file."""
+    """The entire file."""
 
     model: ModelTable
     network: NetworkTable
@@ -92,7 +92,7 @@ class File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return Rates(network.link_mbit, network.latency_ms / 1e3, self.node.rate_gbytes)
 
     def setups(self, parameters: int, compute_s: float) -> list[Setup]:
-        """Return what to predict for, by the numbers of workers."""
+        """Return the setups to predict, one for each number of workers."""
         return [
             Setup(
                 workers,
@@ -110,11 +110,11 @@ def read(text: bytes, *, is_measured: bool) -> File:
     """Read the text of a TOML file.
 
     Args:
-        text: of the file.
-        is_measured: the time of the computation will be measured.
+        text: text of the file.
+        is_measured: the compute time will be measured.
 
     Raises:
-        ConfigError: it is no TOML, has unknown fields, or describes what cannot be.
+        ConfigError: the text is not TOML, has unknown fields or invalid values.
     """
     file = toml.decode(text, File, "this is no plan (docs/planner.md)")
     _check_model(file.model, is_measured=is_measured)
@@ -127,11 +127,13 @@ def read(text: bytes, *, is_measured: bool) -> File:
 
 def _check_model(model: ModelTable, *, is_measured: bool) -> None:
     if (model.name is None) == (model.parameters is None):
-        raise ConfigError("[model] has either a name (of torchvision) or parameters, a number")
+        raise ConfigError(
+            "[model] needs either name (of a torchvision model) or parameters (a number)"
+        )
     if is_measured and model.name is None:
-        raise ConfigError("--measure needs the name of a model of torchvision in [model]")
+        raise ConfigError("--measure needs the name of a torchvision model in [model]")
     if is_measured and model.compute_s is not None:
-        raise ConfigError("compute_s is given: take it out of [model] to use --measure")
+        raise ConfigError("compute_s is given: remove it from [model] to use --measure")
     if not is_measured:
         if model.compute_s is None:
             raise ConfigError("[model] has no compute_s: give it, or measure it with --measure")
@@ -150,7 +152,7 @@ def _check_plan(file: File) -> None:
         _check_number("each of workers", workers, 1, COUNT_MAX)
     unknown = [way for way in plan.ways if way not in WAYS]
     if unknown or not plan.ways:
-        raise ConfigError(f"ways are some of {', '.join(WAYS)}", unknown=unknown)
+        raise ConfigError(f"ways must be some of {', '.join(WAYS)}", unknown=unknown)
 
 
 def _check_rate(name: str, value: float) -> None:
@@ -158,5 +160,5 @@ def _check_rate(name: str, value: float) -> None:
 
 
 def _check_number(name: str, value: float, least: float, most: float) -> None:
-    if not least <= value <= most:  # nor is NaN
+    if not least <= value <= most:  # also false for NaN
         raise ConfigError(f"{name} must be at least {least:g} and at most {most:g}")

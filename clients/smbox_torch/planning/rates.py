@@ -1,15 +1,14 @@
 """Images per second of a training method, and the resource that limits them. Pure.
 
-A phase lasts as long as its busiest resource, and the messages in it that wait for one another
-one latency each:
+A phase lasts as long as its busiest resource, plus one latency for each sequential message:
 
     phase      = max(compute, worker's bytes / B, node's bytes / B, node's bytes both ways / R)
                  + messages * latency
     iteration  = sum of the phases
     images/s   = batch * workers / iteration
 
-B bytes a second of payload through a link, each way; R bytes a second through a memory node's
-processor. The resource that saturates is that with the largest sum of seconds over the phases.
+A link carries B bytes of payload per second each way. A memory node's processor moves R bytes
+per second. The saturated resource has the largest sum of seconds over the phases.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ from smbox_torch.planning.ways import WAYS, Phase, Setup
 __all__ = ["PAYLOAD", "Prediction", "Rates", "Resource", "predict"]
 
 PAYLOAD: Final = 1448 / 1514
-"""Share of payload in full TCP segments over Ethernet, headers included in the link's rate."""
+"""Share of payload in full TCP segments over Ethernet; the link's rate includes headers."""
 
 
 class Resource(StrEnum):
-    """What an iteration can wait for."""
+    """A resource that can limit an iteration."""
 
     COMPUTE = "compute"
     WORKER_LINK = "link of a worker"
@@ -39,12 +38,13 @@ class Resource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What links and memory nodes can do.
+    """The rates of links and memory nodes.
 
     Attributes:
-        link_mbit: of every host's link, each way, in 10^6 bit/s with Ethernet headers.
-        latency_s: of a message from host to host.
-        node_gbytes: that a memory node's processor moves, both ways together, in 10^9 bytes/s.
+        link_mbit: rate of every host's link, each way, in 10^6 bit/s with Ethernet headers.
+        latency_s: latency of a message between two hosts.
+        node_gbytes: rate of a memory node's processor, both directions together, in
+            10^9 bytes/s.
     """
 
     link_mbit: float
@@ -59,16 +59,16 @@ class Rates:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """Of one way and number of workers.
+    """The prediction for one training method and number of workers.
 
     Attributes:
-        way: its name.
-        workers: number of them.
-        images_per_s: of all workers.
-        speed_up: against one worker that exchanges nothing.
+        way: name of the method.
+        workers: number of workers.
+        images_per_s: images per second of all workers.
+        speed_up: relative to one worker that exchanges nothing.
         utilisation: share of an iteration in which a worker computes.
-        iteration_s: seconds of an iteration, means over a period.
-        saturates: resource that takes the most of an iteration.
+        iteration_s: seconds of an iteration, averaged over a period.
+        saturates: resource that is busy for the largest part of an iteration.
         worker_out: bytes that the busiest worker's host sends in an iteration.
         worker_in: bytes that it receives.
         node_out: bytes that the busiest memory node sends.
@@ -89,12 +89,12 @@ class Prediction:
 
 
 def predict(way: str, setup: Setup, rates: Rates, *, batch: int) -> Prediction:
-    """Predict one way of training.
+    """Predict one training method.
 
     Args:
         way: key of WAYS.
         setup: model, workers and periods.
-        rates: of links and nodes.
+        rates: rates of links and nodes.
         batch: images of one worker's iteration.
     """
     phases = WAYS[way](setup)
@@ -127,7 +127,7 @@ def _busiest(phases: Sequence[Phase], rates: Rates) -> Resource:
 
 
 def _seconds(phase: Phase, rates: Rates) -> dict[Resource, float]:
-    """Return how long each resource needs for a phase by itself."""
+    """Return the seconds that each resource alone needs for a phase."""
     payload = rates.payload
     return {
         Resource.COMPUTE: phase.compute_s,

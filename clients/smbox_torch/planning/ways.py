@@ -1,20 +1,20 @@
 """The data that each training method moves in an iteration, phase by phase. Pure.
 
-S bytes of parameters in float32, W workers, N memory nodes, all links alike and full duplex.
-Bytes are those of the busiest worker and the busiest node: they decide when a phase ends.
+S bytes of parameters in float32, W workers, N memory nodes; all links are equal, full duplex.
+Bytes are those of the busiest worker and the busiest node, which determine the end of a phase.
 
     way             phases of an iteration
     server-sync     compute; push: S to the node from each worker, and S more from rank 0, which
                     clears the next sum; pull: S from the node to each worker
     server-async    compute; push and fetch in one operation: S each way for each worker
     ring            compute; 2 (W - 1) / W S from each worker to the next
-    ddp             forward; backward beside the same 2 (W - 1) / W S
+    ddp             forward; backward, with 2 (W - 1) / W S as in ring at the same time
     hybrid          compute; every period: S each way for each of W / per_host groups
     easgd           compute; every period: S each way for each worker
-    easgd-striped   the same, the bytes spread over N nodes
+    easgd-striped   as easgd, with the bytes spread over N nodes
 
 Ring: Patarasuk and Yuan, 2009. Server: Li et al., OSDI 2014. Elastic averaging: Zhang et al.,
-NIPS 2015. The bytes are those of this package's classes, see docs/planner.md.
+NIPS 2015. The classes of this package send these bytes, see docs/planner.md.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from typing import Final
 __all__ = ["WAYS", "Phase", "Setup"]
 
 BACKWARD: Final = 2 / 3
-"""Share of the backward pass in a forward and backward pass: it has two products for one."""
+"""Share of the backward pass in the compute time: two products for each in the forward pass."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What decides the bytes of an iteration.
+    """The parameters that determine the bytes of an iteration.
 
     Attributes:
         workers: W.
-        nbytes: S, of all parameters in float32.
-        compute_s: forward and backward pass of one worker's batch.
+        nbytes: S, bytes of all parameters in float32.
+        compute_s: seconds of the forward and backward pass of one worker's batch.
         period: iterations between two elastic exchanges.
-        nodes: N, memory nodes that easgd-striped spreads its center over.
-        per_host: workers of a host, of hybrid.
+        nodes: N, number of memory nodes over which easgd-striped spreads its center.
+        per_host: number of workers on a host, for hybrid.
     """
 
     workers: int
@@ -52,15 +52,15 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """What happens side by side; the phases of an iteration follow one another.
+    """Work that is done concurrently; the phases of an iteration follow one another.
 
     Attributes:
-        compute_s: of each worker.
+        compute_s: seconds of computation of each worker.
         worker_out: bytes that the busiest worker's host sends.
         worker_in: bytes that it receives.
         node_out: bytes that the busiest memory node sends.
         node_in: bytes that it receives.
-        messages: that wait for one another, each for the latency of a link.
+        messages: number of sequential messages, each with the latency of a link.
     """
 
     compute_s: float = 0.0
@@ -76,7 +76,7 @@ def server_sync(setup: Setup) -> list[Phase]:
     every, nbytes = setup.workers * setup.nbytes, setup.nbytes
     return [
         Phase(compute_s=setup.compute_s),
-        # Two verbs and the barrier, of rank 0 one more: there and back.
+        # Round trips of two verbs and the barrier, and of one more verb of rank 0.
         Phase(worker_out=2 * nbytes, node_in=every + nbytes, messages=8),
         Phase(worker_in=nbytes, node_out=every, messages=4),
     ]
@@ -88,13 +88,13 @@ def server_async(setup: Setup) -> list[Phase]:
 
 
 def ring(setup: Setup) -> list[Phase]:
-    """Return the phases of RingAllReduce, whose sum begins when backward has ended."""
-    # The table of flags goes around first.
+    """Return the phases of RingAllReduce, whose sum begins after the backward pass."""
+    # The table of flags is summed first.
     return [Phase(compute_s=setup.compute_s), _around(setup, turns=2)]
 
 
 def ddp(setup: Setup) -> list[Phase]:
-    """Return the phases of DistributedDataParallel: the sum runs beside the backward pass."""
+    """Return the phases of DistributedDataParallel, which overlaps sum and backward pass."""
     around = _around(setup, turns=1)
     return [
         Phase(compute_s=(1 - BACKWARD) * setup.compute_s),
@@ -108,13 +108,13 @@ def ddp(setup: Setup) -> list[Phase]:
 
 
 def hybrid(setup: Setup) -> list[Phase]:
-    """Return the phases of HybridSGD: the groups' roots exchange, once in a period."""
+    """Return the phases of HybridSGD: the roots of the groups exchange once per period."""
     groups = -(-setup.workers // setup.per_host)
     return _periodic(setup, _exchange(setup, groups, nodes=1))
 
 
 def easgd(setup: Setup) -> list[Phase]:
-    """Return the phases of EASGD: all workers exchange, once in a period."""
+    """Return the phases of EASGD: all workers exchange once per period."""
     return _periodic(setup, _exchange(setup, setup.workers, nodes=1))
 
 
@@ -124,7 +124,7 @@ def easgd_striped(setup: Setup) -> list[Phase]:
 
 
 def _exchange(setup: Setup, clients: int, *, nodes: int) -> Phase:
-    """Return the phase in which each client sends S and receives S, all at the same time."""
+    """Return the phase in which all clients send S and receive S concurrently."""
     nbytes, at_node = setup.nbytes, clients * setup.nbytes / nodes
     return Phase(
         worker_out=nbytes, worker_in=nbytes, node_out=at_node, node_in=at_node, messages=2
@@ -139,7 +139,7 @@ def _around(setup: Setup, *, turns: int) -> Phase:
 
 
 def _periodic(setup: Setup, phase: Phase) -> list[Phase]:
-    """Return compute, and a period's share of a phase that comes once in a period."""
+    """Return compute, and 1 / period of a phase that runs once per period."""
     share = 1 / setup.period
     part = Phase(
         worker_out=share * phase.worker_out,
@@ -160,4 +160,4 @@ WAYS: Final[Mapping[str, Callable[[Setup], Sequence[Phase]]]] = {
     "easgd": easgd,
     "easgd-striped": easgd_striped,
 }
-"""Each way of training by its name in files."""
+"""Each training method by its name in files."""

@@ -1,16 +1,17 @@
-"""The choice of groups: hosts with links of the same class step together. Pure.
+"""The choice of groups: hosts whose links have similar speeds form one group. Pure.
 
-The workers of a host always step together: they share memory. Hosts are then joined, the two
-nearest first, by complete linkage: the distance of two clusters is the slowest pair of workers
-in both, since a mean waits for the slowest (Defays 1977 has the method). The cut is at the
-largest gap: the largest ratio between the distances of two consecutive joins. Without a ratio
-of ``GAP`` all links are of one kind, and the hosts stay as they are. Groups that are predicted
-to take no less time than one group of all are dropped for that one.
+The workers of one host share memory and are always in one group. Complete-linkage clustering
+(Defays 1977) then joins hosts, the nearest first. The distance of two clusters is that of the
+slowest pair of workers in both, because a mean waits for the slowest worker. The dendrogram is
+cut at the largest gap, which is the largest ratio between the distances of two consecutive
+joins. If no ratio reaches ``GAP``, all links are of one kind and each host is a group. If the
+groups are not predicted to be faster than a single group of all workers, that group is used.
 
-Time cannot decide all: an exchange every ``period`` steps always costs less than a mean in
-every step, so the least time has no groups at all. The gap says where a mean is cheap.
+Predicted time alone cannot decide: an exchange every ``period`` steps always costs less than a
+mean in every step, so the least time is reached without groups. The gap shows where a mean is
+cheap.
 
-All workers compute the same from the same links; equal links are joined by rank.
+All workers compute the same result from the same links; ties are broken by rank.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from smbox_torch.topology.prediction import exchange_s, mean_s, move_s
 __all__ = ["choose"]
 
 GAP: Final = 2.0
-"""A link that takes less than twice as long as another is of the same kind: measurements of
-one link beside other traffic differ by as much."""
+"""Links whose times differ by less than this factor are of the same kind: repeated measurements
+of one link under other traffic differ as much."""
 
 ONE: Final = "; but one group of all is predicted to take no longer, so there is one group"
 
@@ -39,19 +40,19 @@ Clusters = tuple[tuple[int, ...], ...]
 
 
 def choose(links: Links, *, nbytes: int, period: int = 10) -> Topology:
-    """Choose groups, roots and the nodes that hold what.
+    """Choose the groups, their roots, and the memory nodes of their sums and of the center.
 
     Args:
-        links: of all workers.
-        nbytes: of the model, as it is exchanged.
+        links: links of all workers.
+        nbytes: bytes of the model in one direction of an exchange.
         period: steps between two exchanges with the center; for the predictions.
 
     Raises:
         ConfigError: nbytes or period is not from 1 to 2 ** 63 - 1.
-        TypeError: one of them is no whole number, or ``links`` are no Links.
+        TypeError: one of them is not an integer, or ``links`` is not a Links.
     """
     if not isinstance(links, Links):
-        raise TypeError(f"links are Links, not {type(links).__name__}")
+        raise TypeError(f"links must be a Links, not {type(links).__name__}")
     nbytes, period = whole("nbytes", nbytes), whole("period", period)
     levels, joins_s = _dendrogram(links, nbytes)
     gaps = [after / before for before, after in pairwise(joins_s)]
@@ -88,7 +89,7 @@ def _reason(joins_s: Sequence[float], level: int, gap: float) -> str:
 
 
 def _dendrogram(links: Links, nbytes: int) -> tuple[list[Clusters], list[float]]:
-    """Return the clusters before each join and after the last, and the joins' seconds."""
+    """Return the clusters before each join and after the last, and the seconds of the joins."""
     pairs = links.distances(nbytes)
     clusters = [_of_host(links, host) for host in dict.fromkeys(links.hosts)]
     far = np.array([[pairs[np.ix_(a, b)].max() for b in clusters] for a in clusters])
@@ -114,7 +115,7 @@ def _sorted(clusters: Sequence[tuple[int, ...]]) -> Clusters:
 
 
 def _cut(links: Links, clusters: Clusters, nbytes: int, period: int) -> Cut:
-    """Give each group its node and root, and the center its node; the cheapest of each."""
+    """Select the cheapest node and root of each group, and the cheapest node of the center."""
     nodes = range(len(links.nodes))
     homes = [
         min(nodes, key=lambda node: (mean_s(links, each, node, nbytes), node))
@@ -147,7 +148,7 @@ def _cut(links: Links, clusters: Clusters, nbytes: int, period: int) -> Cut:
 def _center_s(
     links: Links, clusters: Clusters, homes: Sequence[int], center: int, nbytes: int
 ) -> tuple[float, float]:
-    """Return what an exchange costs with the center there: the slowest group, then the sum."""
+    """Return the cost of a node for the center: seconds of the slowest group, and their sum."""
     ordered = [_root_first(links, each, center, nbytes) for each in clusters]
     roots = [each[0] for each in ordered]
     moves = [
@@ -160,9 +161,9 @@ def _center_s(
 def _root_first(
     links: Links, members: tuple[int, ...], center: int, nbytes: int
 ) -> tuple[int, ...]:
-    """Put the member with the best link to the center first; of one host its lowest rank.
+    """Put the member with the best link to the center first; on a host, the lowest rank.
 
-    The ranks of a host have one link, and their shared memory is made by the first of them.
+    The ranks of a host share one link, and the first of them creates their shared memory.
     """
     if not _spans_hosts(links, members):
         return members

@@ -18,11 +18,11 @@ WIDTH = 110
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Workers that step together, with the mean of their gradients.
+    """Workers that step together with the mean of their gradients.
 
     Args:
-        ranks: of its workers; the root, which exchanges with the center, comes first.
-        node: id of the memory node that holds its sums; None: one host, its own memory.
+        ranks: ranks of its workers; the first is the root, which exchanges with the center.
+        node: id of the memory node that holds its sums; None: the memory of its only host.
     """
 
     ranks: tuple[int, ...]
@@ -36,14 +36,14 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """One way to divide the workers, and what it costs by the links.
+    """One division of the workers into groups, and its predicted cost.
 
     Args:
-        groups: the division.
+        groups: the groups.
         center: id of the memory node that holds the center.
-        mean_s: of the slowest group's mean, every step, in seconds.
-        exchange_s: of the slowest group's exchange and move, every ``period`` steps.
-        step_s: of the slowest group, communication of a step.
+        mean_s: seconds of the slowest group's mean, in every step.
+        exchange_s: seconds of the slowest group's exchange and move, every ``period`` steps.
+        step_s: seconds of communication in a step of the slowest group.
     """
 
     groups: tuple[Group, ...]
@@ -55,18 +55,18 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """The hierarchy that was chosen, and the links that it was chosen by.
+    """The chosen hierarchy, and the links from which it was derived.
 
-    ``str()`` shows the links, the groups, and what single hosts and one group would cost.
+    ``str()`` shows the links, the groups, and the cost of single hosts and of one group.
 
     Args:
-        links: as they were measured.
+        links: the measured links.
         chosen: the division that is used.
-        cuts: divisions with predictions: single hosts, that of the largest gap, one group.
-        gap: ratio of the slowest link inside the groups to the next slower one; 1: no gap.
-        nbytes: of the model, one direction of an exchange.
+        cuts: divisions with predictions: single hosts, the cut at the largest gap, one group.
+        gap: ratio of the next slower link to the slowest link inside the groups; 1: no gap.
+        nbytes: bytes of the model in one direction of an exchange.
         period: steps between two exchanges with the center.
-        reason: why this one, in words.
+        reason: the reason for the choice, as text.
     """
 
     links: Links
@@ -84,7 +84,7 @@ class Topology:
 
     @property
     def roots(self) -> tuple[int, ...]:
-        """The rank that speaks for each group."""
+        """The rank of each group's root."""
         return tuple(group.root for group in self.groups)
 
     @property

@@ -1,7 +1,8 @@
 """Links from workers to memory nodes: latency, and rate each way. Pure.
 
-Workers do not talk to each other: they put to a memory node and get from it. So a link leads
-from a worker to a node, and two workers meet at the node that is best for the slower of them.
+Workers do not communicate directly: they put to a memory node and get from it. So a link
+connects a worker to a node, and two workers exchange data through the node that is best for the
+slower one.
 W workers, N nodes.
 """
 
@@ -23,24 +24,24 @@ from smbox_torch.checks import whole
 __all__ = ["COLUMNS", "Link", "Links"]
 
 COLUMNS: Final = 5
-"""Numbers of a link in an array: those of Link, then the number of the worker's host."""
+"""Number of columns of a link in an array: the fields of Link and the worker's host."""
 HOST: Final = 4
 """Column of an array: the number of the worker's host."""
 
 LATENCY_MAX_S: Final = 1e9
 RATE_MIN: Final = 1e-6
 RATE_MAX: Final = 1e18
-"""Limits far from every network: sums and ratios of predicted seconds stay finite."""
+"""Limits beyond all real networks, so that sums and ratios of predicted seconds are finite."""
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One worker's way to one memory node.
+    """The link from one worker to one memory node.
 
     Args:
-        latency_s: of a read of one byte, there and back, in seconds; 0 to LATENCY_MAX_S.
+        latency_s: seconds of a round trip that reads one byte; 0 to LATENCY_MAX_S.
         put_rate: bytes per second of a put; RATE_MIN to RATE_MAX.
-        get_rate: bytes per second of a get; like put_rate.
+        get_rate: bytes per second of a get; RATE_MIN to RATE_MAX.
         is_local: whether the worker maps the node's memory, so that no network is used.
     """
 
@@ -65,14 +66,14 @@ class Links:
     Args:
         rows: ``[W][N]``: for each worker, by rank, its link to each node.
         nodes: ids of the nodes, ascending; N of them.
-        hosts: for each worker the number of its host; W of them.
-        names: names of the hosts, by number; none: the numbers stand for them.
+        hosts: the number of each worker's host; W of them.
+        names: names of the hosts, by number; empty: the numbers are used as names.
 
     Raises:
-        ConfigError: the sizes do not fit, there are no nodes or their ids do not ascend, a
-            latency is negative or above LATENCY_MAX_S, or a rate is not from RATE_MIN to
-            RATE_MAX; the message names the argument, the facts name worker and node.
-        TypeError: an argument is of another type.
+        ConfigError: the sizes do not fit, there are no nodes or their ids do not
+            ascend, a latency is negative or above LATENCY_MAX_S, or a rate is not from RATE_MIN
+            to RATE_MAX; the message names the argument, the facts name worker and node.
+        TypeError: an argument has a wrong type.
     """
 
     rows: tuple[tuple[Link, ...], ...]
@@ -85,7 +86,9 @@ class Links:
         _check_numbers(self.nodes, self.hosts)
         if self.names and len(self.names) <= max(self.hosts):
             raise ConfigError(
-                "names has one for each number in hosts", names=self.names, hosts=self.hosts
+                "names must have one name for each number in hosts",
+                names=self.names,
+                hosts=self.hosts,
             )
         for rank, row in enumerate(self.rows):
             for node, link in zip(self.nodes, row, strict=True):
@@ -95,21 +98,21 @@ class Links:
     def from_array(
         cls, array: NDArray[np.float64], nodes: Sequence[int], names: Sequence[str] = ()
     ) -> Self:
-        """Read ``f64[W, N, COLUMNS]``, as ``as_array`` returns it.
+        """Create links from ``f64[W, N, COLUMNS]``, the result of ``as_array``.
 
         Raises:
-            ConfigError: it has another shape, or does not hold links.
+            ConfigError: the array has another shape, or its values are not valid.
         """
         found = np.asarray(array)
         if found.shape[1:] != (len(nodes), COLUMNS) or not found.size:
             raise ConfigError(
-                f"array has one row for each worker, one link for each node, and {COLUMNS}"
+                f"array needs one row for each worker, one link for each node, and {COLUMNS}"
                 " numbers for each link",
                 shape=found.shape,
                 nodes=len(nodes),
             )
         if not np.isfinite(found[:, 0, HOST]).all():
-            raise ConfigError("array has a finite number for each worker's host")
+            raise ConfigError("array must have a finite number for each worker's host")
         rows = [
             tuple(
                 Link(latency_s, put_rate, get_rate, is_local=bool(is_local))
@@ -138,13 +141,14 @@ class Links:
     def distances(self, nbytes: int) -> NDArray[np.float64]:
         """Predict how long two workers take to exchange ``nbytes`` through the best node.
 
-        Each puts and gets them; the slower one counts. Of one host: 0, they share memory.
+        Both put and get ``nbytes``; the slower one counts. On one host it is 0: they share
+        memory.
 
         Returns:
             Seconds, ``f64[W, W]``.
 
         Raises:
-            ConfigError, TypeError: ``nbytes`` is no whole number from 1 to 2 ** 63 - 1.
+            ConfigError, TypeError: ``nbytes`` is not an integer from 1 to 2 ** 63 - 1.
         """
         nbytes = whole("nbytes", nbytes)
         both = np.array(
@@ -168,11 +172,13 @@ def _check_shapes(links: Links) -> None:
             "nodes": len(links.nodes),
         }
     except TypeError:
-        raise TypeError("rows is a tuple of tuples, and nodes and hosts are tuples") from None
+        raise TypeError(
+            "rows must be a tuple of tuples, and nodes and hosts must be tuples"
+        ) from None
     if not links.nodes or sizes != {len(links.nodes)} or len(links.hosts) != len(links.rows):
         raise ConfigError(
-            "rows has one row for each worker, with one link for each memory node, and hosts"
-            " one number for each worker; there is a worker and a node at least",
+            "rows must have one row for each worker, with one link for each memory node, and"
+            " hosts one number for each worker; at least one worker and one node are needed",
             **counts,
         )
 
@@ -183,12 +189,12 @@ def _check_numbers(nodes: Sequence[int], hosts: Sequence[int]) -> None:
     for host in hosts:
         whole("hosts", host, least=0)
     if any(after <= before for before, after in pairwise(nodes)):
-        raise ConfigError("nodes has ascending ids, each once", nodes=tuple(nodes))
+        raise ConfigError("nodes must be ascending ids without duplicates", nodes=tuple(nodes))
 
 
 def _check(link: Link, rank: int, node: int) -> None:
     if not isinstance(link, Link):
-        raise TypeError(f"rows holds each a Link, not {type(link).__name__}")
+        raise TypeError(f"rows must contain Links, not {type(link).__name__}")
     limits = {
         "latency_s": (0.0, LATENCY_MAX_S),
         "put_rate": (RATE_MIN, RATE_MAX),
@@ -196,7 +202,7 @@ def _check(link: Link, rank: int, node: int) -> None:
     }
     for name, (least, most) in limits.items():
         value = _real(name, getattr(link, name))
-        if not least <= value <= most:  # nor NaN
+        if not least <= value <= most:  # also false for NaN
             raise ConfigError(
                 f"{name} of a link must be from {least:g} to {most:g}",
                 rank=rank,

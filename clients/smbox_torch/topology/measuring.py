@@ -1,12 +1,12 @@
 """Measurement of the links from all workers to all memory nodes, in disjoint rounds.
 
-In each round a worker measures one node and a node is measured by one worker: worker w of W
-measures node (w + round) modulo max(W, N) of N. All put at once, then all get at once, so that
-a link that carries both directions at full rate carries one measurement in each.
+In each round, a worker measures at most one node and a node is measured by at most one worker:
+worker w of W measures node (w + round) modulo max(W, N) of N. All workers put concurrently,
+then all get, so a full-duplex link carries at most one measurement in each direction.
 
     NAME.topology.members       the workers of the run, see smbox.join
-    NAME.topology.links.WxN     f64[W, N, COLUMNS]: what was measured; it stays
-    NAME.topology.probe         u8[...] on each node: what is put and got; it goes again
+    NAME.topology.links.WxN     f64[W, N, COLUMNS]: the measurements; never freed
+    NAME.topology.probe         u8[...] on each node: put and got in measurements; then freed
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ __all__ = ["LINK_TIMEOUT_S", "PROBE_NBYTES", "boxes_of", "measure", "turns"]
 
 PROBE_NBYTES: Final = 4 << 20
 FIRST_NBYTES: Final = 256 << 10
-"""Of a first transfer, which warms the connection up; a slow link is judged by it alone."""
+"""Size of the first transfer, which warms up the connection; on a slow link the only one."""
 SLOW_S: Final = 0.5
-"""A first transfer that takes longer shows a link that needs no longer measurement."""
+"""If the first transfer takes longer than this, the link needs no larger transfer."""
 TAKES: Final = 2
 PINGS: Final = 8
 IS_LOCAL: Final = 3
-"""Column of a link."""
+"""Index of a link's column."""
 LINK_TIMEOUT_S: Final = 30.0
 TIMEOUT_S: Final = 300.0
 
 
 def boxes_of(box: Box) -> dict[int, Box]:
-    """Return a box on each memory node alone, by ascending node id."""
+    """Return, for each memory node, a box on that node alone, by ascending node id."""
     found: dict[int, Box] = {}
     count = len(box.nodes)
-    for number in itertools.count():  # names are spread evenly over the nodes
+    for number in itertools.count():  # hashing spreads names evenly over the nodes
         home = box.home_of(f"node {number}")
         found.setdefault(home.node.node_id, home)
         if len(found) == count:
@@ -56,9 +56,9 @@ def boxes_of(box: Box) -> dict[int, Box]:
 
 
 def turns(rank: int, workers: int, nodes: int) -> list[int | None]:
-    """Return the node that a worker measures in each round; None: it has a rest.
+    """Return the node that a worker measures in each round; None: it measures no node.
 
-    In no round do two workers measure one node, and each measures each node once.
+    No two workers measure the same node in one round, and each worker measures each node once.
     """
     rounds = max(workers, nodes)
     found = [(rank + turn) % rounds for turn in range(rounds)]
@@ -73,23 +73,25 @@ def measure(
     timeout_s: float = TIMEOUT_S,
     link_timeout_s: float = LINK_TIMEOUT_S,
 ) -> Links:
-    """Measure all links of a run; all workers call it, and get the same.
+    """Measure all links of a run; all workers must call it, and all get the same result.
 
-    A worker that was started again by itself reads what was measured: the others are at work.
+    A worker that was restarted alone reads the earlier measurements, because the other workers
+    are training.
 
     Args:
-        box: the memory: with a node on each host, hosts can form groups anywhere.
-        name: of the run: prefix of the regions.
-        world: who this process is; None: as the launcher tells.
-        timeout_s: longest wait for the other workers.
-        link_timeout_s: until a node that does not answer is given up.
+        box: the memory. With a memory node on every host, any hosts can form a group.
+        name: name of the run, the prefix of the regions.
+        world: place of this process; None: from the launcher's variables.
+        timeout_s: longest wait for the other workers, in seconds.
+        link_timeout_s: seconds after which a node that does not answer is abandoned.
 
     Raises:
-        TypeError, LimitError: no run can have this name; nothing was made.
-        ConnectError: a link cannot be measured; it names the worker's host and the node's. All
-            workers that still reach the memory raise it.
-        RequestTimeoutError: a worker never came; it names the rank.
-        WorkerLostError: a worker died before it had measured all its links; it names the rank.
+        TypeError, LimitError: the name is not valid; no region was created.
+        ConnectError: a link cannot be measured; the error names the worker's host and the
+            node's host. All workers that still reach the memory raise it.
+        RequestTimeoutError: a worker did not join; the error names its rank.
+        WorkerLostError: a worker died before it had measured all its links; the error names
+            its rank.
     """
     check_box(box)
     check_prefix(name)
@@ -111,7 +113,7 @@ def measure(
     ) as member:
         _gather(box, f"{name}.topology.begin.{world.restart}", member, world, timeout_s)
         row = np.full((1, *shape[1:]), np.nan)
-        rows[world.rank : world.rank + 1].put(row)  # of an earlier start there may be others
+        rows[world.rank : world.rank + 1].put(row)  # replaces that of an earlier start
         error = _measure_all(world, boxes, name, member, row[0], timeout_s, link_timeout_s)
         rows[world.rank : world.rank + 1].put(row)
         member.meet(timeout_s=timeout_s)
@@ -127,7 +129,7 @@ def measure(
 
 
 def _gather(box: Box, name: str, member: Member, world: World, timeout_s: float) -> None:
-    """Wait until all workers have joined: a meeting does not wait for those who left before."""
+    """Wait until all workers have joined: a meeting does not wait for workers that left."""
     try:
         box.barrier(name, world.world_size, timeout_s=timeout_s)
     except RequestTimeoutError as error:
@@ -149,7 +151,7 @@ def _measure_all(
     timeout_s: float,
     link_timeout_s: float,
 ) -> SmboxError | None:
-    """Fill in this worker's row; return what went wrong first."""
+    """Fill in this worker's row; return the first error."""
     error: SmboxError | None = None
     ids = list(boxes)
     for index in turns(world.rank, world.world_size, len(ids)):
@@ -174,9 +176,9 @@ class _Probe:
     """One worker's measurement of one node.
 
     Args:
-        box: on the node alone.
-        name: of the run.
-        timeout_s: of each transfer.
+        box: a box on the node alone.
+        name: name of the run.
+        timeout_s: timeout of each transfer.
     """
 
     def __init__(self, box: Box, name: str, timeout_s: float) -> None:
@@ -193,7 +195,7 @@ class _Probe:
         self._put_rate = self._rate(self._put)
 
     def time_get(self) -> tuple[float, float, float, bool]:
-        """Measure the rate of gets; return what a Link is made of."""
+        """Measure the rate of gets; return the fields of a Link."""
         get_rate = self._rate(self._get)
         return self._latency_s, self._put_rate, get_rate, self._region.is_local
 
@@ -219,9 +221,9 @@ def _timed(work: Callable[[], None]) -> float:
 
 
 def _free(boxes: Mapping[int, Box], name: str, row: NDArray[np.float64]) -> None:
-    """Free the probes, on nodes that have answered this worker: others would not now.
+    """Free the probes on the nodes that have answered this worker; others would time out.
 
-    Every worker does, as any of them may have died.
+    All workers do it, because any of them may have died.
     """
     for box, link in zip(boxes.values(), row, strict=True):
         if not np.isnan(link).any():
@@ -230,7 +232,7 @@ def _free(boxes: Mapping[int, Box], name: str, row: NDArray[np.float64]) -> None
 
 
 def _names(array: NDArray[np.float64], hosts: Sequence[str]) -> tuple[str, ...]:
-    """Return the name of each host, by number; played hosts of one machine get their number."""
+    """Return the name of each host; simulated hosts of one machine also get their number."""
     by_number = {int(number): host for number, host in zip(array[:, 0, 4], hosts, strict=True)}
     is_played = len(set(by_number.values())) < len(by_number)
     return tuple(
@@ -240,13 +242,13 @@ def _names(array: NDArray[np.float64], hosts: Sequence[str]) -> tuple[str, ...]:
 
 
 def _host_of(address: str) -> str:
-    """Return the host of an address; of a path the address itself."""
+    """Return the host of an address; for a path, the address itself."""
     scheme, _, rest = address.partition("://")
     return rest.rpartition(":")[0] if scheme == "tcp" else address
 
 
 def _check_alive(array: NDArray[np.float64], members: Sequence[MemberInfo]) -> None:
-    """Raise if a worker died before it had measured all its links; on all others the same."""
+    """Raise if a worker died before it had measured all its links; the others raise it too."""
     for each in members:
         if not each.alive and np.isnan(array[each.rank]).any():
             raise WorkerLostError(
@@ -263,7 +265,7 @@ def _check(
     boxes: Mapping[int, Box],
     error: SmboxError | None,
 ) -> None:
-    """Raise if a link is missing; on all workers the same one, the first."""
+    """Raise if a link is missing; all workers report the same link, the first."""
     missing = np.argwhere(np.isnan(array).any(axis=2))
     if not len(missing):
         return
@@ -273,7 +275,7 @@ def _check(
     there = hosts[int(near[0])] if len(near) else _host_of(box.address)
     raise ConnectError(
         f"the link from rank {rank} on host {hosts[rank]} to memory node {node_id} on host"
-        f" {there} cannot be measured: see that the first host reaches {box.address} and that"
+        f" {there} cannot be measured: check that the first host reaches {box.address} and that"
         " the node runs there, then start all workers again; or give groups= a number",
         rank=rank,
         host=hosts[rank],

@@ -1,15 +1,15 @@
 """The predicted communication time of a step, from measured links. Pure.
 
-S bytes of the model. Of a group whose workers share a host nothing is counted: its mean is
-made in the memory of the host. A group over several hosts makes its mean at a memory node:
+S bytes of the model. A group on one host costs nothing, because it computes its mean in the
+memory of the host. A group over several hosts computes its mean at a memory node:
 
     mean       every worker puts S; when all have, every worker gets S
     exchange   the root exchanges S with the center, both directions at once
     move       the root puts S to the group's node, the other workers get S
     step       the slowest group's  mean + (exchange + move) / period
 
-What goes on at once shares links: the workers of one host that host's, all workers the
-memory node's, whose rate is that of the best link to it.
+Concurrent transfers share links: the workers of one host share the host's link, and all workers
+share the memory node's link, whose rate is that of the best link to the node.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ def mean_s(links: Links, members: Sequence[int], node: int, nbytes: float) -> fl
     """Predict the seconds of a mean of ``nbytes`` at a node.
 
     Args:
-        links: of the run.
+        links: links of the run.
         members: ranks of the group.
-        node: the node's place in ``links.nodes``.
-        nbytes: of the model.
+        node: index of the node in ``links.nodes``.
+        nbytes: bytes of the model.
     """
     if _is_on_one_host(links, members):
         return 0.0
@@ -40,7 +40,7 @@ def mean_s(links: Links, members: Sequence[int], node: int, nbytes: float) -> fl
 
 
 def move_s(links: Links, members: Sequence[int], node: int, nbytes: float) -> float:
-    """Predict the seconds until the root's move has reached its group; the root comes first."""
+    """Predict the seconds until the move of the root, ``members[0]``, has reached its group."""
     if _is_on_one_host(links, members):
         return 0.0
     put_s = links.rows[members[0]][node].put_s(nbytes)
@@ -48,7 +48,7 @@ def move_s(links: Links, members: Sequence[int], node: int, nbytes: float) -> fl
 
 
 def exchange_s(links: Links, roots: Sequence[int], center: int, nbytes: float) -> float:
-    """Predict the seconds of an exchange with the center, if all roots begin at once."""
+    """Predict the seconds of an exchange with the center if all roots begin together."""
     return _together_s(
         links, roots, center, lambda link: max(link.put_s(nbytes), link.get_s(nbytes))
     )
@@ -59,7 +59,7 @@ def _is_on_one_host(links: Links, members: Sequence[int]) -> bool:
 
 
 def _together_s(links: Links, members: Sequence[int], node: int, seconds: Seconds) -> float:
-    """Return the seconds of transfers between workers and a node that begin at once."""
+    """Return the seconds of concurrent transfers between workers and a node."""
     found = [0.0]
     by_host: defaultdict[int, float] = defaultdict(float)
     far: list[float] = []
@@ -71,7 +71,7 @@ def _together_s(links: Links, members: Sequence[int], node: int, seconds: Second
             by_host[links.hosts[rank]] += seconds(link)
             far.append(seconds(link))
     if far:
-        # The node's own network moves nothing faster than the best link to it has shown.
+        # The best measured link to the node is the limit of the node's own link.
         best = [row[node] for row in links.rows if not row[node].is_local]
         found.append(len(far) * min(seconds(link) for link in best))
     return max(*found, *by_host.values()) if by_host else max(found)

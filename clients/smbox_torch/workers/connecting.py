@@ -18,8 +18,7 @@ def connect() -> Box:
 
     All workers run the same script with the same seed, and would draw the same batches and
     masks. Therefore this call reseeds torch's generators, except on rank 0, with their seed
-    plus
-    the rank.
+    plus the rank.
 
     Returns:
         The connection, as :func:`smbox.connect` returns it.
