@@ -1,1 +1,1 @@
-"""Adapters for training frameworks, one file each; importing one needs its framework."""
+"""Adapters for training frameworks, one file each; an adapter's import needs its framework."""

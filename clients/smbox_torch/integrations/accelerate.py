@@ -1,8 +1,7 @@
-"""Hugging Face accelerate: one process per worker, numbered by its rank.
+"""Adapter for Hugging Face accelerate: one process per worker, numbered by its rank.
 
-``accelerator.prepare`` takes a wrapped optimizer as any other, and passes ``eval`` and
-``train`` on to it. What is left is who prints and saves: accelerate's main process has to be
-rank 0 alone.
+``accelerator.prepare`` accepts a wrapped optimizer, and forwards ``eval`` and ``train`` to it.
+This adapter makes only rank 0 accelerate's main process, which prints and saves.
 """
 
 from __future__ import annotations
@@ -26,17 +25,17 @@ __all__ = ["connect", "number"]
 
 
 def connect(accelerator: Accelerator) -> Box:
-    """Connect to the memory, and let accelerate's main process be rank 0 of the run.
+    """Connect to the memory, and make rank 0 of the run accelerate's main process.
 
-    As :func:`smbox_torch.connect` this gives each worker random numbers of its own. Call it
-    before ``accelerator.prepare``.
+    Like :func:`smbox_torch.connect` it gives each worker its own random seed. Call it before
+    ``accelerator.prepare``.
 
     Args:
-        accelerator: of this process.
+        accelerator: the accelerator of this process.
 
     Raises:
-        ConfigError: accelerate has joined its processes by itself; nothing was changed.
-        ConnectError: nobody answers at the address; nothing was changed.
+        ConfigError: accelerate's processes communicate with each other; nothing was changed.
+        ConnectError: no node answers at the address; nothing was changed.
     """
     check(accelerator)
     box = smbox_torch.workers.connecting.connect()
@@ -48,18 +47,18 @@ def check(accelerator: Accelerator) -> None:
     """Raise ConfigError if accelerate's processes communicate with each other."""
     if accelerator.num_processes > 1:
         raise ConfigError(
-            "accelerate has joined its processes by itself, so both would average: start the"
-            " script by `smbox run` without --torchrun-env",
+            "accelerate has connected its processes, and would average beside smbox:"
+            " start the script by `smbox run` without --torchrun-env",
             processes=accelerator.num_processes,
         )
 
 
 def number(accelerator: Accelerator) -> None:
-    """Number this process by its rank; each still reads all its batches by itself."""
+    """Give this process the number of its rank; each process still reads its own batches."""
     world = World.from_env(os.environ)
     for state in (PartialState(), accelerator.state):
         state.process_index = world.rank
         state.local_process_index = world.local_rank
     if accelerator.dataloader_config.dispatch_batches is None:
-        # Of an IterableDataset only process 0 would read, and send nothing to the others.
+        # Else only process 0 would read an IterableDataset, and send the others nothing.
         accelerator.dataloader_config.dispatch_batches = False

@@ -1,4 +1,4 @@
-"""Lightning: a callback that makes a Trainer one worker of a run."""
+"""Adapter for Lightning: a callback that makes a Trainer one worker of a run."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ __all__ = ["BoxCallback"]
 
 
 class BoxCallback(Callback):
-    """One worker of a run, in a Trainer of one device. All workers validate; rank 0 saves.
+    """Makes a Trainer with one device one worker of a run. All workers validate; rank 0 saves.
 
     Args:
-        algorithm: one with a center, for example EASGD; wraps the module's optimizer.
+        algorithm: an algorithm with a center, for example EASGD; wraps the module's optimizer.
         box: the memory.
-        name: of the run.
-        finish_timeout_s: longest wait for the others at the end; None: as long as one of them
-            lives that has not come.
-        **options: further ones of the algorithm; ``model`` is the module.
+        name: name of the run.
+        finish_timeout_s: longest wait for the other workers at the end, in seconds; None: wait
+            as long as one that has not finished is alive.
+        **options: more arguments of the algorithm; ``model`` is the module.
     """
 
     optimizer: BoxOptimizer | None = None
@@ -50,7 +50,7 @@ class BoxCallback(Callback):
         self._wrap = algorithm, box, name, options
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Wrap the optimizer; what is loaded from a checkpoint comes after.
+        """Wrap the optimizer, before Lightning loads a checkpoint.
 
         Raises:
             ConfigError: Lightning's processes communicate with each other, or the module has
@@ -59,8 +59,8 @@ class BoxCallback(Callback):
         strategy = trainer.strategy
         if trainer.world_size > 1 or len(strategy.optimizers) != 1:
             raise ConfigError(
-                "a worker is a Trainer of one device whose module has one optimizer; wrap"
-                " several yourself in configure_optimizers"
+                "a worker must be a Trainer with one device and one optimizer; wrap several"
+                " optimizers yourself in configure_optimizers"
             )
         algorithm, box, name, options = self._wrap
         inner = strategy.optimizers[0]
@@ -70,12 +70,12 @@ class BoxCallback(Callback):
             strategy.checkpoint_io = ReadOnly(strategy.checkpoint_io)
 
     def on_validation_start(self, *_: Any) -> None:
-        """Put the center into the model; it stays for the checkpoint that may follow."""
+        """Load the center into the model; it stays there for a checkpoint that may follow."""
         if self.optimizer is not None:
             self.optimizer.eval()
 
     def on_train_batch_start(self, *_: Any) -> None:
-        """Put the worker's own values back."""
+        """Restore the worker's own values."""
         if self.optimizer is not None:
             self.optimizer.train()
 
@@ -88,22 +88,22 @@ class BoxCallback(Callback):
             checkpoint["state_dict"] = {k: v.clone() for k, v in pl_module.state_dict().items()}
 
     def on_train_end(self, *_: Any) -> None:
-        """Meet the others, and leave the center in the model; raises as ``finish``."""
+        """Wait for the others, and leave the center in the model; raises as ``finish``."""
         if self.optimizer is not None:
             self.optimizer.finish(timeout_s=self._finish_timeout_s)
 
 
 class ReadOnly(CheckpointIO):
-    """The checkpoints of another worker: they are loaded, neither written nor removed."""
+    """A CheckpointIO for workers other than rank 0: it loads checkpoints, but writes none."""
 
     def __init__(self, inner: CheckpointIO) -> None:
         self._inner = inner
 
     def load_checkpoint(self, *args: Any, **kwargs: Any) -> Any:
-        """Load one."""
+        """Load a checkpoint."""
         return self._inner.load_checkpoint(*args, **kwargs)
 
     def save_checkpoint(self, *_: Any, **__: Any) -> None:
-        """Leave it to rank 0."""
+        """Do nothing: rank 0 saves."""
 
     remove_checkpoint = save_checkpoint

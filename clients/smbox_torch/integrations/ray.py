@@ -1,4 +1,4 @@
-"""Ray: memory nodes as actors on its hosts, and workers as tasks that smbox knows by rank."""
+"""Adapter for Ray: memory nodes as actors on its hosts, and workers as tasks with ranks."""
 
 from __future__ import annotations
 
@@ -28,26 +28,27 @@ __all__ = ["Access", "MemoryNodes"]
 
 CPU: Final = {"CPU": 1.0}
 LOST: Final = (
-    "memory node {} is lost, and its memory: {}; all workers are ended. Make new MemoryNodes,"
-    " and go on from a checkpoint"
+    "memory node {} and its memory are lost: {}; all workers are ended. Create new MemoryNodes,"
+    " and continue from a checkpoint"
 )
 FAILURES: Final = (OnFailure.STOP, OnFailure.CONTINUE, OnFailure.RESTART)
 
 
 class MemoryNodes(AbstractContextManager["MemoryNodes"]):
-    """Memory nodes on the hosts of a Ray cluster: one address space, with keys of its own.
+    """Memory nodes on the hosts of a Ray cluster: one address space with its own keys.
 
     Args:
-        count: how many; Ray spreads them over its hosts as far as it has room.
+        count: number of nodes; Ray spreads them over its hosts if resources allow.
         memory: size of each, for example "4GiB".
-        resources: what Ray keeps for each: "CPU", "GPU" and what the cluster names itself.
-        timeout_s: until Ray has room for them, and again until they serve, in seconds.
+        resources: Ray resources of each: "CPU", "GPU" and custom resources.
+        timeout_s: longest wait for Ray's resources, and again for the start of the nodes, in
+            seconds.
 
     Attributes:
-        access: for every process that connects; it may be passed to tasks and actors.
+        access: address and key for clients; it may be passed to tasks and actors.
 
     Raises:
-        ConfigError: Ray is not connected, or has no room in time; nothing is left.
+        ConfigError: Ray is not connected, or lacks the resources; nothing is left.
         ConnectError: a node did not start; nothing is left.
     """
 
@@ -85,29 +86,32 @@ class MemoryNodes(AbstractContextManager["MemoryNodes"]):
         restarts: int = RESTARTS,
         timeout_s: float = READY_S,
     ) -> list[Any]:
-        """Call a function in every worker and wait for all; ``smbox.connect()`` works inside.
+        """Call a function in every worker and wait for all; it may call ``smbox.connect()``.
 
-        A worker is a task of Ray, whose process ends with it. It finds SMBOX_RANK and the other
-        variables of ``smbox run``. Ranks of one host are consecutive.
+        A worker is a task of Ray, whose process ends with it. It has SMBOX_RANK and the other
+        variables of ``smbox run``. The ranks on one host are consecutive.
 
         Args:
-            function: of a worker.
-            *args: its arguments, the same for all.
-            workers: how many.
-            resources: what Ray keeps for each, as above.
-            strategy: how Ray places them: "PACK", "SPREAD", "STRICT_PACK" or "STRICT_SPREAD".
-            on_failure: what follows when one raises or is killed: "stop" ends all, with
-                "continue" the others go on, with "restart" it starts again meanwhile.
-            restarts: of each worker at most, with "restart".
-            timeout_s: until Ray has room for all, in seconds.
+            function: function that each worker calls.
+            *args: its arguments, the same for all workers.
+            workers: number of workers.
+            resources: Ray resources of each, as above.
+            strategy: Ray's placement strategy: "PACK", "SPREAD", "STRICT_PACK" or
+                "STRICT_SPREAD".
+            on_failure: action after a worker raises or is killed: "stop" ends all, "continue"
+                lets the others finish, "restart" restarts it while the others continue.
+            restarts: maximum number of restarts of each worker, with "restart".
+            timeout_s: longest wait for Ray's resources, in seconds.
 
         Returns:
-            What the function returned, by rank; Ray's exception for a worker that failed.
+            The function's results, by rank; Ray's exception for a worker that failed.
 
         Raises:
-            ConfigError: an argument is impossible, or Ray has no room; nothing was started.
-            PeerLostError: a memory node is lost, and its memory; all workers were ended.
-            WorkerLostError: with "stop", names the rank; all workers were ended.
+            ConfigError: an argument is invalid, or Ray lacks the resources; nothing was
+                started.
+            PeerLostError: a memory node and its memory are lost; all workers were ended.
+            WorkerLostError: with "stop": a worker failed; the error names its rank, and all
+                workers were ended.
         """
         if on_failure not in FAILURES:
             raise ConfigError(f"on_failure is one of {', '.join(FAILURES)}", given=on_failure)
@@ -120,7 +124,7 @@ class MemoryNodes(AbstractContextManager["MemoryNodes"]):
             places.give_back()
 
     def close(self) -> None:
-        """End all nodes; their memory is removed."""
+        """End all nodes and remove their memory."""
         for node in self._nodes if self._serving else ():
             node.stop.remote()
         if self._serving:
@@ -134,27 +138,27 @@ class MemoryNodes(AbstractContextManager["MemoryNodes"]):
 
 
 class Places:
-    """Room that Ray keeps on its hosts, of one size each.
+    """Equal bundles of resources that Ray reserves on its hosts (a placement group).
 
     Args:
-        resources: of each.
-        count: how many.
-        strategy: how Ray chooses the hosts.
-        timeout_s: until Ray has them, in seconds.
+        resources: Ray resources of each.
+        count: number of bundles.
+        strategy: Ray's placement strategy.
+        timeout_s: longest wait for Ray's resources, in seconds.
 
     Attributes:
         hosts: Ray's id of the host of each.
         addresses: IP address of the host of each.
 
     Raises:
-        ConfigError: Ray is not connected, or has no room in time; nothing is kept.
+        ConfigError: Ray is not connected, or lacks the resources; nothing is reserved.
     """
 
     def __init__(
         self, resources: Mapping[str, float], count: int, strategy: str, timeout_s: float
     ) -> None:
         if not ray.is_initialized() or count < 1:
-            raise ConfigError("call ray.init() first, and ask for one or more", asked=count)
+            raise ConfigError("call ray.init() first, and request at least one", asked=count)
         self._resources = dict(resources)
         self._group = placement_group([self._resources] * count, strategy=strategy)
         if not self._group.wait(timeout_s):
@@ -171,7 +175,7 @@ class Places:
         self.addresses: list[str] = [known[host] for host in self.hosts]
 
     def put(self, what: Any, index: int, **options: Any) -> Any:
-        """Return a task, or the class of an actor, that runs in one of them."""
+        """Return a remote task or actor class that runs in one of the bundles."""
         more = dict(self._resources)
         return ray.remote(
             num_cpus=more.pop("CPU", 0),
@@ -182,21 +186,21 @@ class Places:
         )(what)
 
     def give_back(self) -> None:
-        """Give them back to Ray, which ends what still runs there."""
+        """Release the bundles; Ray ends the tasks that still run in them."""
         remove_placement_group(self._group)
 
 
 def lead(
     places: Places, serving: list[Any], job: Sequence[Any], restarts: int, *, is_fatal: bool
 ) -> list[Any]:
-    """Start a worker in each place, and wait for all; see ``MemoryNodes.run``.
+    """Start a worker in each bundle, and wait for all; see ``MemoryNodes.run``.
 
     Args:
-        places: for them.
-        serving: tasks that end with a memory node: PeerLostError.
+        places: bundles of the workers.
+        serving: tasks that end with a memory node; one that ends raises PeerLostError.
         job: the first arguments of ``Access.call``.
-        restarts: of each worker at most.
-        is_fatal: raise WorkerLostError when one has failed.
+        restarts: maximum number of restarts of each worker.
+        is_fatal: raise WorkerLostError if a worker fails.
     """
     ranks = ranked(places.hosts)
     first, _ = ranks[0]
@@ -209,7 +213,7 @@ def lead(
     def start(rank: int) -> None:
         index, place = ranks[rank]
         told = shared | place | {"WORKER_RESTART_COUNT": again[rank]}
-        # max_calls: what a worker leaves in its process (threads, boxes) ends with it.
+        # max_calls: the process ends with the task, and so do its threads and boxes.
         task = places.put(Access.call, index, max_calls=1, max_retries=0)
         running[task.remote(*job, told)] = rank
 
@@ -237,6 +241,6 @@ def lead(
 
 
 def reason(error: RayError) -> str:
-    """Word in one line why a task or an actor failed."""
+    """Return the reason why a task or an actor failed, in one line."""
     cause = getattr(error, "cause", None) or error
     return f"{type(cause).__name__}: {str(cause).partition(chr(10))[0]}"

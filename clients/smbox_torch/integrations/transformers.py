@@ -1,7 +1,7 @@
-"""Hugging Face Trainer: its optimizer wrapped where it makes it, and who evaluates and saves.
+"""Adapter for the Hugging Face Trainer: wraps its optimizer, and lets only rank 0 save.
 
 Trainer calls its optimizer's ``eval`` before an evaluation and ``train`` before a step. A
-callback does the rest: the center is saved, by rank 0, and the model is the center in the end.
+callback lets rank 0 save the center, and leaves the center in the model at the end.
 """
 
 from __future__ import annotations
@@ -37,30 +37,31 @@ def attach(
     finish_timeout_s: float | None = None,
     **options: Any,
 ) -> None:
-    """Let a trainer be one worker of a run; call it before ``trainer.train``.
+    """Make a trainer one worker of a run; call it before ``trainer.train``.
 
-    Each worker's seed is the trainer's plus its rank. All workers evaluate; rank 0 prints and
-    saves, and all resume from its checkpoint.
+    Each worker's seed is the trainer's seed plus the rank. All workers evaluate. Rank 0 prints
+    and saves, and all workers resume from its checkpoint.
 
     Args:
-        trainer: a Trainer, or of a class derived from it.
-        algorithm: one with a center, as EASGD; wraps the optimizer that the trainer makes.
+        trainer: a Trainer, or an instance of a derived class.
+        algorithm: an algorithm with a center, such as EASGD; wraps the trainer's optimizer.
         box: the memory.
-        name: of the run.
-        finish_timeout_s: longest wait for the others at the end; None: as long as one of them
-            lives that has not come.
-        **options: further ones of the algorithm; ``model`` is the trainer's.
+        name: name of the run.
+        finish_timeout_s: longest wait for the other workers at the end, in seconds; None: wait
+            as long as one that has not finished is alive.
+        **options: more arguments of the algorithm; ``model`` is the trainer's model.
 
     Raises:
-        ConfigError: transformers has joined its processes by itself, or the trainer is to
-            save or load what is best: workers would differ; nothing was changed.
+        ConfigError: the processes of transformers communicate with each other, or the trainer
+            would save or load the best model, which differs among workers; nothing was
+            changed.
     """
     args = trainer.args
     check(trainer.accelerator)
     if args.load_best_model_at_end or args.save_strategy == "best":
         raise ConfigError(
-            "workers find different models the best: save by steps or epochs, and leave"
-            " load_best_model_at_end out"
+            "the best model differs among workers: save by steps or epochs, without"
+            " load_best_model_at_end"
         )
     number(trainer.accelerator)
     args.seed += World.from_env(os.environ).rank
@@ -81,10 +82,10 @@ def attach(
 
 
 class BoxCallback(TrainerCallback):
-    """What a worker does at the steps and at the end of a trainer.
+    """The callback of one worker: saves the center, and waits for the others at the end.
 
     Args:
-        finish_timeout_s: as of ``attach``.
+        finish_timeout_s: see ``attach``.
     """
 
     optimizer: BoxOptimizer | None = None
@@ -95,7 +96,7 @@ class BoxCallback(TrainerCallback):
     def on_step_end(
         self, _: Any, __: Any, control: TrainerControl, *, optimizer: Any, **___: Any
     ) -> None:
-        """Put the center into the model that is saved next; let only rank 0 save."""
+        """Load the center into the model before it is saved; let only rank 0 save."""
         if World.from_env(os.environ).rank:
             control.should_save = False
         elif control.should_save:
@@ -104,6 +105,6 @@ class BoxCallback(TrainerCallback):
     on_epoch_end = on_step_end
 
     def on_train_end(self, *_: Any, **__: Any) -> None:
-        """Meet the others, and leave the center in the model; raises as ``finish``."""
+        """Wait for the others, and leave the center in the model; raises as ``finish``."""
         if self.optimizer is not None:
             self.optimizer.finish(timeout_s=self._finish_timeout_s)

@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 HEAD_NBYTES: Final = 4096
-"""Bytes of a buffer before its tensors: a page, so that tensors begin at one."""
+"""Bytes of a buffer before its tensors: one page, so that the tensors are page-aligned."""
 
 VERSION_NBYTES: Final = 8
 ALIGN_NBYTES: Final = 64
@@ -66,7 +66,7 @@ class Newest(NamedTuple):
 
     @property
     def word(self) -> int:
-        """The counter's value: it rises with every version and every term.
+        """The counter's value, which increases with every version and every term.
 
         Raises:
             LimitError: 2^40 versions or 2^23 terms were used up.
@@ -84,10 +84,10 @@ class Entry(msgspec.Struct, frozen=True):
     """A published tensor.
 
     Attributes:
-        name: in the state dict; tied parameters are entries of the same bytes.
-        dtype: as published.
-        shape: of the tensor.
-        first: its first byte behind the head of a buffer.
+        name: name in the state dict; entries of tied parameters have the same bytes.
+        dtype: published dtype.
+        shape: shape of the tensor.
+        first: offset of its first byte after the head of a buffer.
     """
 
     name: str
@@ -97,12 +97,12 @@ class Entry(msgspec.Struct, frozen=True):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its elements."""
+        """Number of bytes of its elements."""
         return self.torch_dtype.itemsize * math.prod(self.shape)
 
     @property
     def limit(self) -> int:
-        """Where its bytes end."""
+        """Offset of the byte after its last byte."""
         return self.first + self.nbytes
 
     @property
@@ -111,17 +111,17 @@ class Entry(msgspec.Struct, frozen=True):
         return _torch_dtype(self.dtype)
 
     def view(self, memory: torch.Tensor, first: int = 0) -> torch.Tensor:
-        """Return the tensor that lies in ``memory``, ``u8[n]`` from byte ``first`` on."""
+        """Return the tensor in ``memory``, ``u8[n]``, the bytes of a version from ``first``."""
         data = memory[self.first - first : self.limit - first]
         return data.view(self.torch_dtype).view(self.shape)
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """What a publication holds.
+    """The tensors of a publication and their places.
 
     Attributes:
-        entries: in the order of the state dict.
-        nbytes: of a version, without the head.
+        entries: the tensors, in the order of the state dict.
+        nbytes: bytes of a version, without the head.
         keep: number of buffers.
     """
 
@@ -133,15 +133,17 @@ class Layout(msgspec.Struct, frozen=True):
     def of(
         cls, state: Mapping[str, torch.Tensor], dtype: torch.dtype | None, keep: int
     ) -> Self:
-        """Lay tensors out, each once however many names it has.
+        """Return the layout of tensors; a tensor with several names is stored once.
 
         Args:
             state: tensors by name.
-            dtype: of all floating-point tensors; None: each one's own.
+            dtype: published dtype of all floating-point tensors; None: the dtype of each
+                tensor.
             keep: number of buffers.
 
         Raises:
-            ConfigError: an entry is no tensor that a region can hold, or there is none.
+            ConfigError: an entry is not a tensor that a region can hold, or there are no
+                tensors.
         """
         entries, places, at = [], dict[tuple[Any, ...], int](), 0
         for name, tensor in state.items():
@@ -156,7 +158,7 @@ class Layout(msgspec.Struct, frozen=True):
         return cls(tuple(entries), at, keep)
 
     def stored(self) -> list[Entry]:
-        """Return the entries that have bytes, of tied ones the first, by first byte."""
+        """Return the entries that have bytes, by first byte; of tied entries only the first."""
         found: dict[int, Entry] = {}
         for entry in self.entries:
             if entry.nbytes:
@@ -197,7 +199,7 @@ def layout_of(box: Box, name: str, term: int) -> Layout:
     """Read a term's layout.
 
     Raises:
-        RegionNotFoundError, RegionFreedError: there are no regions of this term any more.
+        RegionNotFoundError, RegionFreedError: the regions of this term were freed.
     """
     described = box.attach(layout_name(name, term), timeout_s=None).get()
     return msgspec.json.decode(described.tobytes(), type=Layout)
@@ -210,13 +212,15 @@ def free_terms(box: Box, name: str, before: int, but: tuple[str, ...] = ()) -> N
         found = regions.fullmatch(info.name)
         if found and int(found[1]) < before and info.name not in but:
             with contextlib.suppress(RegionFreedError, RegionNotFoundError):
-                box.free(info)  # unless somebody else did
+                box.free(info)  # unless another process did
 
 
 def state_of(source: Source) -> dict[str, torch.Tensor]:
     """Return the tensors of a module or state dict, by name; they share its memory."""
     if not isinstance(source, torch.nn.Module | Mapping):
-        raise TypeError(f"weights are a module or a state dict, not {type(source).__name__}")
+        raise TypeError(
+            f"weights must be a module or a state dict, not {type(source).__name__}"
+        )
     return dict(source.state_dict() if isinstance(source, torch.nn.Module) else source)
 
 
@@ -234,14 +238,14 @@ def runs(entries: Iterable[Entry]) -> list[tuple[int, int]]:
 def _check(name: Any, tensor: Any) -> None:
     if not _is_text(name) or not isinstance(tensor, torch.Tensor):
         raise ConfigError(
-            "only tensors with names can be published: leave this entry out, or make a tensor"
-            " of it",
+            "only tensors with names can be published: remove this entry, or convert it to a"
+            " named tensor",
             entry=repr(name),
             type=type(tensor).__name__,
         )
     if has_no_shape(tensor):
         raise ConfigError(
-            "a nested tensor, or one of an uninitialised lazy module, has no shape: run one"
+            "nested tensors and tensors of uninitialised lazy modules have no shape: run one"
             " batch through the model, then publish",
             entry=name,
         )
@@ -266,16 +270,16 @@ def _is_text(name: Any) -> bool:
 
 
 def has_no_shape(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor is nested, or of a lazy module that has seen no batch."""
+    """Return whether a tensor is nested, or belongs to an uninitialised lazy module."""
     return tensor.is_nested or torch.nn.parameter.is_lazy(tensor)
 
 
 def _identity(name: str, tensor: torch.Tensor) -> tuple[Any, ...]:
-    """Return what tied parameters have in common; tensors without memory only have names."""
+    """Return a key that tied parameters share; for tensors without memory, their name."""
     if not tensor.numel():
         return (name,)
     place = tensor.device, tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype
-    return *place, tensor.is_neg()  # z.conj().imag lies where z.imag does
+    return *place, tensor.is_neg()  # z.conj().imag has the same memory as z.imag
 
 
 def _torch_dtype(name: str) -> torch.dtype:

@@ -110,7 +110,7 @@ class Publisher:
                 try:
                     version = self._publish()
                 except RegionFreedError:
-                    self._member.check()  # a successor frees what this one writes to
+                    self._member.check()  # a successor frees the buffers of this publisher
                     raise
         return version
 
@@ -124,7 +124,7 @@ class Publisher:
         term, self._term = self._term, None  # not used again if this call is interrupted
         if term is None or term.layout != layout:
             term = TermBuffers(self._box, self._name, layout)
-        self._member.check()  # after the term was numbered: those of a successor are higher
+        self._member.check()  # after numbering the term: a successor's terms are higher
         newest = self._newest()
         if newest.term > term.number:
             raise LeaseLostError(

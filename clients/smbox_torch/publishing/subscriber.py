@@ -133,8 +133,8 @@ class Subscriber:
     ) -> int:
         """Pull without blocking the event loop; see ``pull``.
 
-        A cancelled pull is over when CancelledError is raised, half a second later at most if
-        it only waited; ``into`` then is as it was, or holds one whole version.
+        A cancelled pull has ended when CancelledError is raised, at most half a second later if
+        it was waiting for a version. ``into`` is then unchanged or holds one complete version.
         """
         pull = Pull(into, newer_than, timeout_s, names, version)
         task = asyncio.ensure_future(asyncio.to_thread(self._pull, pull, LOOK_S))
@@ -149,7 +149,7 @@ class Subscriber:
             raise
 
     def __iter__(self) -> Iterator[int]:
-        """Pull each version that is newer than the last, without end; waits for ever.
+        """Pull each version that is newer than the last one; wait without a timeout; never end.
 
         A slow reader misses versions: it gets the newest one.
         """
@@ -157,12 +157,12 @@ class Subscriber:
             yield self.pull(newer_than=self._version, timeout_s=math.inf)
 
     async def __aiter__(self) -> AsyncIterator[int]:
-        """Pull each version that is newer than the last, as ``__iter__`` does."""
+        """Pull each version that is newer than the last one, as ``__iter__`` does."""
         while True:
             yield await self.apull(newer_than=self._version, timeout_s=math.inf)
 
     def _pull(self, pull: Pull, look_s: float) -> int:
-        """Pull; look at least every ``look_s`` seconds whether the time is over."""
+        """Pull; check the deadline at least every ``look_s`` seconds."""
         while not self._lock.acquire(timeout=LOOK_S):
             if pull.left_s() <= 0:
                 raise pull.timeout("another pull of this subscriber is in progress")
@@ -208,7 +208,7 @@ class Subscriber:
             at_least = newest.word + 1
 
     def _copy(self, term: int, version: int, pull: Pull) -> bool:
-        """Copy a version into ``state``; False if it is not, or no longer, in the memory."""
+        """Copy a version into ``state``; return False if it is not in the memory."""
         try:
             if self._term is None or self._term.number != term:
                 self._term = _TermReader(self._box, self._name, term)
@@ -230,7 +230,7 @@ class Subscriber:
         return True
 
     def _emptied(self, layout: Layout) -> torch.Tensor:
-        """Return memory for a version; what was in it is no state any more."""
+        """Return memory for a version, and empty ``state``, which used this memory."""
         self._state, self._version = {}, 0
         if self._memory.numel() != layout.nbytes:
             self._memory = torch.empty(layout.nbytes, dtype=torch.uint8)
@@ -238,7 +238,7 @@ class Subscriber:
 
 
 class _TermReader:
-    """The buffers of one term of the publisher, as a reader finds them."""
+    """The buffers of one term of the publisher, opened for reading."""
 
     def __init__(self, box: Box, name: str, number: int) -> None:
         self._box = box

@@ -1,4 +1,4 @@
-"""NodeLBFGS: the vectors of L-BFGS as regions; its commands travel and no element does.
+"""NodeLBFGS: the vectors of L-BFGS as regions; only commands are sent, no elements.
 
 Two-loop recursion of Nocedal and Wright, Numerical Optimization, algorithm 7.4, as the
 coordinator of Sandblaster L-BFGS runs it (Dean et al., NIPS 2012, section 4.2). n = number of
@@ -27,10 +27,10 @@ VECTORS: Final = ("x", "gradient", "base", "last", "direction")
 
 
 class Pair(NamedTuple):
-    """One of the last steps.
+    """The vectors of one of the last steps.
 
     Attributes:
-        s: region ``[n]``, the move of x.
+        s: region ``[n]``, the change of x.
         y: region ``[n]``, the change of the gradient.
         rho: 1 / s.y
         gamma: s.y / y.y, the scale of the first H.
@@ -43,25 +43,26 @@ class Pair(NamedTuple):
 
 
 class NodeLBFGS:
-    """The vectors of one minimisation and what is done with them; nothing evaluates here.
+    """The vectors of one minimisation and their arithmetic; does not evaluate the objective.
 
     Args:
-        box: where the regions are made: ``name.x``, ``name.gradient``, ``name.s0`` and so on,
-            2 m + 5 vectors in all.
-        name: of the run.
+        box: connection to the memory; the regions are ``name.x``, ``name.gradient``,
+            ``name.s0`` and so on, 2 m + 5 vectors in all.
+        name: name of the run.
         size: n.
         dtype: "float32" or "float64".
         history: m.
 
     Attributes:
-        x: region ``[n]``: whoever evaluates reads it.
-        gradient: region ``[n]``: whoever evaluates leaves the gradient at x there.
-        pairs: those kept, the oldest first.
+        x: region ``[n]``; the evaluating processes read it.
+        gradient: region ``[n]``; the evaluating processes leave the gradient at x in it.
+        pairs: the stored pairs, the oldest first.
 
     Raises:
-        ConfigError, TypeError: another dtype, or m is no whole number from 1; nothing was made.
-        RegionExistsError, OutOfMemoryError: the name is in use, or there is no room; nothing
-            is left.
+        ConfigError, TypeError: another dtype, or m is not an integer of at least 1; no
+            region was created.
+        RegionExistsError, OutOfMemoryError: the name is in use, or memory is short; no
+            region is left.
     """
 
     def __init__(self, box: Any, name: str, size: int, dtype: str, history: int = 10) -> None:
@@ -85,10 +86,10 @@ class NodeLBFGS:
         self.pairs: deque[Pair] = deque()
 
     def direct(self) -> float:
-        """Compute ``d = H g``, and return ``g . d``: x falls along -d where that is positive.
+        """Compute ``d = H g``; return ``g . d``: if it is positive, f falls along -d.
 
-        Without pairs H is the identity. The result is not finite where the gradient is not, or
-        where its square or H g are beyond the numbers of the dtype.
+        Without pairs H is the identity. The result is not finite if the gradient is not, or if
+        its square or H g is out of the range of the dtype.
         """
         d, alphas = self._direction, []
         d.accumulate_from(self.gradient, op="replace")
@@ -109,11 +110,11 @@ class NodeLBFGS:
         return self._slope
 
     def _can_take(self, factor: float) -> bool:
-        """Tell whether a region may be multiplied by so much; no NaN."""
+        """Return whether a region may be multiplied by this factor; False for NaN."""
         return abs(factor) <= self._max
 
     def begin(self) -> None:
-        """Note x and its gradient: the next moves begin there."""
+        """Save x and its gradient as the base of the next moves."""
         self._base.accumulate_from(self.x, op="replace")
         self._last.accumulate_from(self.gradient, op="replace")
 
@@ -123,11 +124,11 @@ class NodeLBFGS:
         self.x.accumulate_from(self._direction, -step)
 
     def learn(self, step: float) -> bool:
-        """Keep the pair of the last move, whose gradient is there; tell whether it is kept.
+        """Store the pair of the last move, whose gradient is computed; return True if stored.
 
-        The oldest pair goes where m are kept. A pair is left out unless s.y is above the
-        rounding error of step g.d (Byrd, Lu, Nocedal and Zhu's L-BFGS-B does so, whatever the
-        scale of f), and where 1 / s.y or s.y / y.y is beyond the numbers of the dtype.
+        If m pairs are stored, the oldest is dropped. A pair is not stored unless s.y is above
+        the rounding error of step g.d (as in Byrd, Lu, Nocedal and Zhu's L-BFGS-B, for any
+        scale of f), nor if 1 / s.y or s.y / y.y is out of the range of the dtype.
         """
         if not self._free:
             oldest = self.pairs.popleft()
@@ -140,7 +141,7 @@ class NodeLBFGS:
         curvature, square = s.dot(y), y.dot(y)
         least = self._eps * step * self._slope
         if not max(0.0, least) < curvature < math.inf or square == 0.0:
-            return False  # of small gradients y.y is 0 before s.y is
+            return False  # for small gradients, y.y underflows before s.y
         pair = Pair(s, y, 1.0 / curvature, curvature / square)
         if pair.rho == math.inf or not self._min <= pair.gamma <= self._max:
             return False
@@ -149,18 +150,18 @@ class NodeLBFGS:
         return True
 
     def undo(self) -> None:
-        """Go back to where ``begin`` was, and forget all pairs."""
+        """Restore x and the gradient that ``begin`` saved, and drop all pairs."""
         self.x.accumulate_from(self._base, op="replace")
         self.gradient.accumulate_from(self._last, op="replace")
         self.forget()
 
     def forget(self) -> None:
-        """Forget all pairs: the next direction is the gradient."""
+        """Drop all pairs, so that the next direction is the gradient."""
         self._free += [(pair.s, pair.y) for pair in self.pairs]
         self.pairs.clear()
 
     def close(self) -> None:
-        """Free all vectors but x. Idempotent."""
+        """Free all vectors except x. Idempotent."""
         self._regions.free(but="x")
 
     def free(self) -> None:

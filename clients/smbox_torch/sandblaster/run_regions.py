@@ -1,4 +1,4 @@
-"""Regions that one process makes for a run: all or none, and freed when the run is over."""
+"""The regions of a run: one process creates all or none, and frees them after the run."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ __all__ = ["RunRegions"]
 
 
 class RunRegions:
-    """Regions of a run and their end.
+    """Creates and frees the regions of a run.
 
     Args:
-        box: where they are made.
-        name: of the run; a region is called ``name.word``.
+        box: connection to the memory.
+        name: name of the run; the name of a region is ``name.word``.
     """
 
     def __init__(self, box: Any, name: str) -> None:
@@ -29,11 +29,11 @@ class RunRegions:
 
         Args:
             word: its name within the run.
-            settings: as ``Box.create`` takes them.
+            settings: arguments of ``Box.create``.
 
         Raises:
             RegionExistsError: the name is in use.
-            OutOfMemoryError: there is no room.
+            OutOfMemoryError: memory is short.
         """
         made = self._box.create(f"{self._name}.{word}", **settings)
         self._regions[word] = made
@@ -41,7 +41,7 @@ class RunRegions:
 
     @contextmanager
     def free_on_error(self) -> Iterator[None]:
-        """Free what was made if the body fails."""
+        """Free the created regions if the body fails."""
         try:
             yield
         except BaseException:
@@ -50,10 +50,10 @@ class RunRegions:
             raise
 
     def free(self, *, but: str = "") -> None:
-        """Free all regions, of which somebody else may have freed some. Idempotent.
+        """Free all regions; another process may have freed some of them. Idempotent.
 
         Args:
-            but: one that stays.
+            but: a region that is not freed.
 
         Raises:
             SmboxError: a node did not answer; call again to free the others.

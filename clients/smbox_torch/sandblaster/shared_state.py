@@ -1,4 +1,4 @@
-"""What the coordinator of a run and its workers share: tickets, and the board that all read."""
+"""The state that a coordinator and its workers share: tickets, and the board that all read."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["HEAD", "POSITION", "ROUND_SHIFT", "RunState", "Ticket", "fetch_add"]
 ROUND_SHIFT: Final = 32
 POSITION: Final = (1 << ROUND_SHIFT) - 1
 HEAD: Final = 3
-"""Words of a board before those of portions and workers."""
+"""Number of words of a board before those of portions and workers."""
 
 Words = NDArray[np.int64]
 
 
 class Ticket(NamedTuple):
-    """A portion of a round that a worker is to do."""
+    """A portion of a round that a worker computes."""
 
     round: int
     portion: int
@@ -32,7 +32,7 @@ class Ticket(NamedTuple):
 
 @dataclass(slots=True)
 class RunState:
-    """What the coordinator tells all workers.
+    """The state that the coordinator publishes to all workers.
 
     Args:
         words: ``i64[3 + P + W]``: see the properties.
@@ -44,7 +44,7 @@ class RunState:
 
     @property
     def round(self) -> int:
-        """The present round, from 1; 0: none yet."""
+        """The current round, from 1; 0 before the first round."""
         return int(self.words[0])
 
     @property
@@ -68,11 +68,11 @@ class RunState:
         return self.words[HEAD + self.portions :]
 
     def missing(self) -> list[int]:
-        """List the portions that have not been added in this round."""
+        """Return the portions that have not been added in this round."""
         found: list[int] = np.flatnonzero(self.done != self.round).tolist()
         return found
 
 
 def fetch_add(tickets: Any, number: int) -> int:
-    """Add to the tickets; return what they were."""
+    """Add to the tickets' word; return its old value."""
     return int(tickets.fetch_and_op(np.array([number]), "sum")[0])

@@ -25,22 +25,22 @@ __all__ = ["Tickets"]
 
 
 class Tickets:
-    """A worker's side.
+    """The worker's side of a run: it draws tickets and delivers gradients.
 
     Args:
-        box: the worker's own.
-        name: of the run.
-        rank: of this worker; no other process has it at the same time. A process that takes
-            the place of a dead one has its rank.
-        timeout_s: how long the coordinator may be silent, or not be there yet.
+        box: the worker's own connection to the memory.
+        name: name of the run.
+        rank: rank of this worker. No other living process may have it; a replacement of a dead
+            worker uses the dead worker's rank.
+        timeout_s: longest wait for the coordinator to start or to make progress, in seconds.
 
     Attributes:
         slot: region ``[n]`` for the gradient.
 
     Raises:
         ConfigError, TypeError: the run has no worker of this rank.
-        RegionNotFoundError: the coordinator has not made the regions in time, or has ended the
-            run.
+        RegionNotFoundError: the coordinator did not create the regions in time, or has ended
+            the run.
     """
 
     def __init__(self, box: Any, name: str, rank: int, timeout_s: float) -> None:
@@ -59,11 +59,11 @@ class Tickets:
         self._label = int(self._reports[rank : rank + 1].get()[0, 0])
 
     def draw(self) -> Ticket | None:
-        """Return a portion to do, waiting for a round that has some; None: the run is over.
+        """Draw a portion, and wait for a round that has one; return None if the run is over.
 
         Raises:
             WorkerLostError: the coordinator died.
-            RequestTimeoutError: the coordinator was silent for too long.
+            RequestTimeoutError: the coordinator made no progress within the timeout.
         """
         try:
             return self._draw()
@@ -89,14 +89,14 @@ class Tickets:
             self._await_round(round_ + 1)
 
     def deliver(self, ticket: Ticket, gradient: Any, loss: float) -> bool:
-        """Put a portion's gradient into the slot, once that is free, and then report it.
+        """Wait for a free slot, put a portion's gradient into it, and report the portion.
 
         Returns:
             False: the run is over.
 
         Raises:
             WorkerLostError: the coordinator died.
-            RequestTimeoutError: the coordinator was silent for too long.
+            RequestTimeoutError: the coordinator made no progress within the timeout.
         """
         try:
             if self._await(lambda board: int(board.taken[self._rank]) == self._label).is_over:
@@ -111,14 +111,14 @@ class Tickets:
         return True
 
     def _check_node(self) -> None:
-        """Raise unless the node answers: a node that stops frees its regions, too."""
+        """Raise unless the node answers: a node that stops also frees its regions."""
         self._box.stats()
 
     def _await_round(self, least: int) -> RunState:
         return self._await(lambda board: board.round >= least)
 
     def _await(self, is_met: Callable[[RunState], bool]) -> RunState:
-        """Return the board as soon as it meets a condition, or the run is over."""
+        """Wait until the board meets a condition or the run is over; return the board."""
         while True:
             version = self._shared.version
             board = self._look()
@@ -127,7 +127,7 @@ class Tickets:
             self._await_change(version)
 
     def _await_change(self, version: int) -> None:
-        """Return when the board has changed; look now and again for the coordinator."""
+        """Wait until the board changes; check regularly that the coordinator is alive."""
         deadline_s = time.monotonic() + self._timeout_s
         while True:
             limit_s = min(self._coordinator.look_s, left_s(deadline_s))

@@ -57,7 +57,7 @@ def test_anything_else_is_a_program(here: Path):
         ((), "name a script"),
         (("nowhere.py",), r"no script 'nowhere\.py' in .*path"),
         (("trainings",), r"no program 'trainings'"),
-        (("tool",), r"chmod \+x and give its path"),
+        (("tool",), r"chmod \+x on it and give its path"),
         (("./notes",), r"chmod \+x"),
         (("no-such-program",), r"'no-such-program'.*PATH.*-m"),
         (("-m",), "package.module"),

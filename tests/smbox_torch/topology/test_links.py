@@ -76,7 +76,7 @@ def test_ids_that_do_not_fit_are_refused(settings, error, word):
     "shape", [(0, 2, 5), (2, 0, 5), (2, 2, 4), (2, 2, 6), (2, 2), (2, 1, 5)]
 )
 def test_an_array_of_another_shape_is_refused(shape: tuple[int, ...]):
-    with pytest.raises(ConfigError, match="array has one row for each worker"):
+    with pytest.raises(ConfigError, match="array needs one row for each worker"):
         Links.from_array(np.ones(shape), (0, 1))
 
 
