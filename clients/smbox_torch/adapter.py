@@ -1,8 +1,8 @@
-"""Torch tensors as arrays, so that every operation of smbox accepts tensors.
+"""Conversion of torch tensors to arrays, so that all operations of smbox accept tensors.
 
 Importing smbox_torch registers :func:`as_array`, so ``region.put(tensor)`` works for CPU
-tensors of any dtype that a region can have. A tensor that requires gradients is read and
-written as its data: memory transfers are no part of the autograd graph.
+tensors of any dtype that a region can have. Transfers bypass autograd: for a tensor that
+requires gradients, only its data is read and written.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ def _bfloat16(data: torch.Tensor) -> NDArray[Any]:
 
 
 def saved(array: NDArray[Any]) -> torch.Tensor:
-    """Copy an array as bytes, which torch saves whatever the dtype."""
+    """Return a copy of an array as bytes, which torch can save for every dtype."""
     return torch.from_numpy(array.view(np.uint8).copy())
 
 
 def register() -> None:
-    """Make smbox accept torch tensors wherever it takes an array; repeating it is harmless."""
+    """Make smbox accept torch tensors as arrays. Idempotent."""
     register_adapter(torch.Tensor, as_array)

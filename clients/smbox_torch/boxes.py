@@ -29,35 +29,35 @@ class RegionLike(Protocol):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its data."""
+        """Number of bytes of its data."""
 
     @property
     def dtype(self) -> Any:
-        """Type of its elements."""
+        """Dtype of its elements."""
 
     @property
     def version(self) -> int:
-        """How many stripe commits it has had."""
+        """Number of its stripe commits."""
 
     def put(self, x: Any) -> Any:
-        """Replace the contents by ``x``."""
+        """Replace the contents with ``x``."""
 
     def get(self, out: Any = None) -> Array:
-        """Return a copy of the contents, in ``out`` where it is given."""
+        """Return a copy of the contents, in ``out`` if it is given."""
 
     def accumulate(
         self, x: Any, scale: float = 1.0, op: str = "sum", *, out: Any = None
     ) -> Any:
-        """Add ``scale * x`` to the contents (or take the minimum ...); ``out`` gets sums."""
+        """Combine ``x`` with the contents; ``out`` receives the new contents."""
 
     def elastic(self, x: Any, moving_rate: float, delta: Any = None) -> Any:
-        """Move ``x`` and the contents together; with ``delta`` only tell the move of x."""
+        """Move ``x`` and the contents together; ``delta`` receives x's move instead of x."""
 
     def fetch_and_op(self, x: Any, op: str = "sum") -> Array:
         """Accumulate ``x`` and return the old contents."""
 
     def wait(self, version: int, *, timeout_s: float | None = None) -> int:
-        """Return the version when it is at least this one."""
+        """Wait until the version is at least ``version``; return it."""
 
     def __getitem__(self, key: slice) -> RegionLike:
         """Return a slice along axis 0 with the same verbs."""
@@ -65,10 +65,10 @@ class RegionLike(Protocol):
 
 @runtime_checkable
 class AddingRegionLike(Protocol):
-    """A region whose memory can add another region to it."""
+    """A region to which the memory can add another region."""
 
     def accumulate_from(self, source: Any, scale: float = 1.0) -> Any:
-        """Add ``scale`` times another region's contents, at the memory."""
+        """Add ``scale`` times the contents of another region, at the memory."""
 
 
 class CounterLike(Protocol):
@@ -76,16 +76,16 @@ class CounterLike(Protocol):
 
     @property
     def value(self) -> int:
-        """Its value now."""
+        """The current value."""
 
     def add(self, amount: int = 1) -> int:
-        """Add to it; return the value before."""
+        """Add ``amount``; return the old value."""
 
     def compare_and_swap(self, old: int, new: int) -> bool:
-        """Set it to ``new`` if it is ``old``; return whether it was."""
+        """Set the value to ``new`` if it is ``old``; return whether it was."""
 
     def wait(self, at_least: int, *, timeout_s: float | None = None) -> int:
-        """Return the value when it is at least so much."""
+        """Wait until the value is at least ``at_least``; return it."""
 
 
 @runtime_checkable
@@ -101,17 +101,17 @@ class BoxLike(Protocol):
         init: Any = 0.0,
         exist_ok: bool = False,
     ) -> RegionLike:
-        """Create a region; with ``exist_ok`` an equal one that exists is the answer."""
+        """Create a region; with ``exist_ok``, return an existing equal region."""
 
     def counter(self, name: str) -> CounterLike:
-        """Return the counter of this name, created at zero if it is new."""
+        """Return the counter of this name; create it with the value 0 if needed."""
 
     def barrier(self, name: str, parties: int, *, timeout_s: float | None = None) -> int:
-        """Return when so many parties have arrived."""
+        """Wait until ``parties`` parties have arrived."""
 
 
 class OptimizerLike(Protocol):
-    """An optimizer at the memory, on one region."""
+    """An optimizer that runs at the memory, on one region."""
 
     @property
     def states(self) -> Mapping[str, RegionLike]:
@@ -122,14 +122,14 @@ class OptimizerLike(Protocol):
 
 
 class SteppingBoxLike(BoxLike, Protocol):
-    """A memory whose regions can take optimizer steps by themselves."""
+    """A connection to a memory that can do optimizer steps on its regions."""
 
     def optimizer(self, region: Any, name: str, **parameters: float) -> OptimizerLike:
-        """Return the optimizer of this name on a region; its state is shared by all."""
+        """Return the optimizer of this name on a region; all workers share its state."""
 
 
 def check_box(box: Any) -> None:
-    """Raise TypeError for what is no connection to a memory: None, or its address."""
+    """Raise TypeError unless ``box`` is a connection to a memory, as for None or an address."""
     if not isinstance(box, BoxLike):
         raise TypeError(
             "box must be a connection to a memory, as smbox.connect() returns it, not "

@@ -1,7 +1,7 @@
 """Checks of user arguments: numbers, seconds, flags and models. Pure.
 
-A wrong type is a TypeError and an impossible value a ConfigError, as in all of smbox. What is
-no time in seconds is a ConfigError whatever its type, as smbox's own ``timeout_s`` has it.
+A wrong type raises TypeError and an invalid value raises ConfigError, as in all of smbox. An
+invalid time in seconds raises ConfigError whatever its type, as for smbox's ``timeout_s``.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ MOST: Final = (1 << 63) - 1
 
 
 def whole(name: str, value: Any, *, least: int = 1, most: int = MOST) -> int:
-    """Return a number that is whole and within its limits, as an int.
+    """Return an integer within limits, as an int.
 
     Args:
-        name: of the argument, for the error.
-        value: an int, or what is as good as one (numpy's, torch's integers); no bool, no float.
-        least: the smallest.
-        most: the largest.
+        name: name of the argument, for the error.
+        value: an int, or an integer of numpy or torch; not a bool or float.
+        least: the smallest valid value.
+        most: the largest valid value.
 
     Raises:
-        TypeError: it is no whole number.
+        TypeError: it is not an integer.
         ConfigError: it is too small or too large.
     """
     is_bool = isinstance(value, bool) or getattr(value, "dtype", None) == torch.bool
@@ -67,7 +67,7 @@ def real(name: str, value: Any) -> float:
     """Return a real number, which may be infinite, as a float.
 
     Raises:
-        TypeError: it is no number; bools are none.
+        TypeError: it is not a number, or is a bool.
         ConfigError: it is NaN, or too large for a float.
     """
     if isinstance(value, bool) or not isinstance(value, Real):
@@ -82,7 +82,7 @@ def real(name: str, value: Any) -> float:
 
 
 def share(name: str, value: Any) -> float:
-    """Return a share, above 0 and at most 1; raises as ``real``, else ConfigError."""
+    """Return a share, above 0 and at most 1; raises as ``real``, or ConfigError."""
     number = real(name, value)
     if not 0.0 < number <= 1.0:
         raise ConfigError(f"{name} must be above 0 and at most 1", **{name: number})
@@ -90,7 +90,7 @@ def share(name: str, value: Any) -> float:
 
 
 def momentum(value: Any) -> float:
-    """Return a momentum: at least 0 and below 1; raises as ``real``, else ConfigError."""
+    """Return a momentum, at least 0 and below 1; raises as ``real``, or ConfigError."""
     number = real("momentum", value)
     if not 0.0 <= number < 1.0:
         raise ConfigError("momentum must be at least 0 and below 1", momentum=number)
@@ -98,31 +98,31 @@ def momentum(value: Any) -> float:
 
 
 def seconds(name: str, value: Any) -> float:
-    """Return a positive time in seconds, which may be infinite; ConfigError for no such."""
+    """Return a positive time in seconds, which may be infinite; otherwise raise ConfigError."""
     is_number = isinstance(value, Real) and not isinstance(value, bool)
-    if not is_number or not float(value) > 0.0:  # also of nan
-        raise ConfigError(f"{name} is a positive number of seconds", **{name: value})
+    if not is_number or not float(value) > 0.0:  # also for NaN
+        raise ConfigError(f"{name} must be a positive number of seconds", **{name: value})
     return float(value)
 
 
 def lease(value: Any) -> float:
-    """Return ``lease_s``, positive and finite; ConfigError for no such."""
+    """Return ``lease_s``; raise ConfigError unless it is positive and finite."""
     return check_lease(seconds("lease_s", value))
 
 
 def flag(name: str, value: Any) -> bool:
-    """Return a bool; TypeError for anything else."""
+    """Return a bool; raise TypeError for any other type."""
     if not isinstance(value, bool | np.bool_):
         raise TypeError(f"{name} must be a bool, not {type(value).__name__}")
     return bool(value)
 
 
 def check_optimizer(optimizer: Any) -> None:
-    """Check an optimizer that is to be wrapped.
+    """Check that an optimizer can be wrapped.
 
     Raises:
-        TypeError: it is no optimizer of torch, but a model for one.
-        ConfigError: as ``check_parameters`` says.
+        TypeError: it is not an optimizer of torch, but for example a model.
+        ConfigError: see ``check_parameters``.
     """
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise TypeError(
@@ -132,29 +132,30 @@ def check_optimizer(optimizer: Any) -> None:
 
 
 def check_parameters(parameters: Iterable[torch.Tensor]) -> None:
-    """Raise ConfigError for parameters that cannot be given other values or other memory.
+    """Raise ConfigError for parameters whose values or memory cannot be replaced.
 
-    They have no shape yet (lazy modules), are of ``torch.inference_mode``, or share memory.
+    These have no shape yet (lazy modules), were created in ``torch.inference_mode``, or share
+    memory.
     """
     members = list({id(parameter): parameter for parameter in parameters}.values())
     if any(map(torch.nn.parameter.is_lazy, members)):
         raise ConfigError(
-            "a parameter has no shape yet: take one batch through the model, then wrap"
+            "a parameter has no shape yet: run one batch through the model, then wrap"
         )
     if torch.is_inference_mode_enabled() or any(each.is_inference() for each in members):
         raise ConfigError(
-            "nothing is trained in torch.inference_mode: make and wrap the model outside"
+            "torch.inference_mode allows no training: create and wrap the model outside of it"
         )
     if (shared := _sharing(members)) is not None:
         raise ConfigError(
-            "two parameters share memory, which wrapping would part: tie them as one parameter"
-            " (head.weight = embedding.weight), not by .data",
+            "two parameters share memory, and wrapping would separate them: tie them as one"
+            " parameter (head.weight = embedding.weight), not by .data",
             shapes=[tuple(each.shape) for each in shared],
         )
 
 
 def _sharing(tensors: Iterable[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor] | None:
-    """Return two tensors that share memory, or None; only dense ones are compared."""
+    """Return two tensors that share memory, or None; only dense tensors are compared."""
     dense = [each for each in tensors if _is_dense(each) and each.data_ptr()]
     dense.sort(key=lambda each: (str(each.device), each.data_ptr()))
     for one, other in itertools.pairwise(dense):
@@ -172,6 +173,6 @@ def _is_dense(tensor: torch.Tensor) -> bool:
 
 
 def check_model(model: Any) -> None:
-    """Raise TypeError for what is neither a model nor None."""
+    """Raise TypeError unless ``model`` is a torch.nn.Module or None."""
     if model is not None and not isinstance(model, torch.nn.Module):
         raise TypeError(f"model must be a torch.nn.Module, not {type(model).__name__}")

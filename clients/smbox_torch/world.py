@@ -1,10 +1,10 @@
 """The rank and run of this process, as ``smbox run`` or torchrun set them.
 
-``smbox run`` sets SMBOX_RANK, SMBOX_WORLD_SIZE and so on, ``torchrun`` sets RANK, WORLD_SIZE
-and so on. Where SMBOX_RANK is set, only ``smbox run``'s variables are read, else only
-torchrun's. Where both are set and contradict each other, torchrun was started inside
-``smbox run``, and only its variables are read: ``smbox run`` never sets such ones. A process
-with neither is a run of one.
+``smbox run`` sets SMBOX_RANK, SMBOX_WORLD_SIZE and so on; ``torchrun`` sets RANK, WORLD_SIZE
+and so on. If SMBOX_RANK is set, only ``smbox run``'s variables are read, else only torchrun's.
+If both are set and contradict each other, torchrun was started inside ``smbox run`` (which
+never sets contradictory variables), and only torchrun's are read. Without both, the run has one
+worker.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Self
 from smbox.errors import ConfigError
 
 TORCHELASTIC = "TORCHELASTIC_"
-"""How the variables begin that torchrun's agent sets."""
+"""Prefix of the variables that torchrun's agent sets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,21 +26,21 @@ class World:
     """A worker's place among all workers, read once.
 
     Args:
-        rank: of this worker among all, from 0.
-        local_rank: of this worker among those of its host, from 0.
-        world_size: workers in all.
-        local_world_size: workers on this host.
+        rank: rank of this worker in the run, from 0.
+        local_rank: rank of this worker on its host, from 0.
+        world_size: number of all workers.
+        local_world_size: number of workers on this host.
         group_rank: number of the host, from 0.
-        address: of the memory node, or None where no node was named.
-        run_id: the same for all workers of one run and of no other run on this host.
-        restart: how often the launcher has started all workers of this run again.
-        group_world_size: number of hosts, or None where nobody told it.
-        worker_restart: how often the launcher has started this worker again by itself.
+        address: address of the memory nodes, or None if it is not set.
+        run_id: identifier that all workers of a run share; unique among the runs on this host.
+        restart: how often the launcher has restarted all workers of this run.
+        group_world_size: number of hosts, or None if it is not set.
+        worker_restart: how often the launcher has restarted this worker alone.
         master_addr: host where rank 0 serves torch's store, or None.
         master_port: its TCP port, or None.
 
     Raises:
-        ConfigError: a rank outside its world; nothing happened.
+        ConfigError: a rank is out of range.
     """
 
     rank: int = 0
@@ -67,7 +67,7 @@ class World:
                 raise ConfigError(f"{name} must be from 0 and below {limit}", value=value)
         if min(self.restart, self.worker_restart) < 0 or self.local_world_size < 1:
             raise ConfigError(
-                "the restart counts begin at 0, LOCAL_WORLD_SIZE at 1",
+                "the restart counts must be at least 0, LOCAL_WORLD_SIZE at least 1",
                 restart=self.restart,
                 worker_restart=self.worker_restart,
                 local_world_size=self.local_world_size,
@@ -77,10 +77,10 @@ class World:
     def from_env(cls, env: Mapping[str, str]) -> Self:
         """Read the variables of ``smbox run`` or of torchrun, and SMBOX_ADDRESS.
 
-        Without LOCAL_RANK and LOCAL_WORLD_SIZE all workers are taken to share this host.
+        Without LOCAL_RANK and LOCAL_WORLD_SIZE, all workers are assumed to be on this host.
 
         Raises:
-            ConfigError: a variable is no number, or the numbers contradict each other.
+            ConfigError: a variable is not a number, or the numbers contradict each other.
         """
         prefix, elastic = ("SMBOX_", "SMBOX_") if _is_by_smbox(env) else ("", TORCHELASTIC)
         rank = number_of(env, f"{prefix}RANK", 0)
@@ -104,7 +104,7 @@ class World:
 
     @property
     def groups(self) -> int | None:
-        """Number of hosts; None where nobody told it and hosts cannot be equally large."""
+        """Number of hosts; None if it is not set and the hosts' numbers of workers differ."""
         if self.group_world_size is not None:
             return self.group_world_size
         groups, left = divmod(self.world_size, self.local_world_size)
@@ -112,25 +112,25 @@ class World:
 
     @property
     def is_group_root(self) -> bool:
-        """Whether this worker speaks for its host."""
+        """Whether this worker is the root of its host."""
         return self.local_rank == 0
 
     @property
     def host_token(self) -> str:
-        """Name this host's workers of this run and start: 12 hex digits, equal on each."""
+        """Identifier that this host's workers of one start share: 12 hex digits."""
         told = f"{self.run_id}|{self.restart}|{self.group_rank}|{self.local_world_size}"
         return hashlib.sha256(told.encode()).hexdigest()[:12]
 
     def rank_of(self, local_rank: int) -> int:
-        """Return the rank of a worker of this host; hosts are numbered contiguously."""
+        """Return the rank of a worker of this host; ranks on a host are consecutive."""
         return self.rank - self.local_rank + local_rank
 
 
 def world_or_default(world: World | None) -> World:
-    """Return the world as given, else the one that the environment tells.
+    """Return the given world, or that of the environment.
 
     Raises:
-        TypeError: what was given is no World.
+        TypeError: the argument is not a World.
     """
     if world is not None and not isinstance(world, World):
         raise TypeError(f"world must be a World, not {type(world).__name__}")
@@ -138,26 +138,27 @@ def world_or_default(world: World | None) -> World:
 
 
 def world_or_launched(world: World | None, group: object = None) -> World:
-    """Return the world as given, else the one that a launcher tells.
+    """Return the given world, or that of the launcher.
 
     Args:
-        world: as a user gave it.
-        group: that the user gave, or None: one of several ranks says itself who they are.
+        world: the user's argument.
+        group: the user's process group, or None. A group of several ranks defines the ranks
+            itself.
 
     Raises:
-        ConfigError: nobody says who this process is.
+        ConfigError: the rank of this process is unknown.
     """
     if world is None and group is None and not is_launched(os.environ):
         raise ConfigError(
-            "which of how many workers is this process? Start the script by a launcher (smbox "
-            "run, torchrun), or give world=World(rank=..., world_size=..., ...) of "
-            "smbox_torch.world; world=World() for one alone"
+            "the rank of this process is unknown: start the script by a launcher (smbox run, "
+            "torchrun), or pass world=World(rank=..., world_size=..., ...) of "
+            "smbox_torch.world; world=World() for a single worker"
         )
     return world_or_default(world)
 
 
 def _is_by_smbox(env: Mapping[str, str]) -> bool:
-    """Return whether the variables of ``smbox run`` count; a later torchrun overrides them."""
+    """Return whether to read ``smbox run``'s variables; a torchrun inside it overrides them."""
     if not env.get("SMBOX_RANK"):
         return False
     pairs = [(env.get(name), env.get(f"SMBOX_{name}")) for name in ("RANK", "WORLD_SIZE")]
@@ -165,10 +166,10 @@ def _is_by_smbox(env: Mapping[str, str]) -> bool:
 
 
 def number_of(env: Mapping[str, str], name: str, default: int) -> int:
-    """Return a variable that is a whole number; ``default`` where it is missing or empty.
+    """Return an integer variable; ``default`` if it is missing or empty.
 
     Raises:
-        ConfigError: it is no number.
+        ConfigError: it is not an integer.
     """
     text = env.get(name, "")
     try:

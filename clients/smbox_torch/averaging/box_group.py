@@ -1,11 +1,11 @@
-"""A group of workers on several hosts that meets at one memory node.
+"""A group of workers on several hosts that communicates through one memory node.
 
-What the ranks of one host do in memory they map, this group does in regions of the node: the
-mean of gradients (``box_sum``), the values that all begin with, and the moves of the root.
+The workers of one host use mapped memory; this group uses regions of the node. They hold the
+sums of gradients (``box_sum``), the initial values of all workers, and the moves of the root.
 
-    NAME.alike             i64[size]: a digest of what each worker begins with
-    NAME.begin             u8[...]: the root's first values, freed when all have them
-    NAME.MOVE.TURN.N       the root's move number N; two turns, so that nobody waits for readers
+    NAME.alike             i64[size]: a digest of each worker's shapes and dtypes
+    NAME.begin             u8[...]: the root's initial values, freed after all have read them
+    NAME.MOVE.TURN.N       tensor N of the root's move; two turns, so the root need not wait
     NAME.gradient..., NAME.rows..., NAME.state...    see ``box_sum``
 """
 
@@ -33,18 +33,18 @@ class BoxGroup:
     """One worker's place in the group.
 
     Args:
-        box: on the memory node of the group.
-        name: prefix of its regions; of no other group.
-        ranks: of its workers in the run; the first is the root.
-        rank: of this worker in the run.
+        box: a box on the memory node of the group.
+        name: prefix of its regions, unique among groups.
+        ranks: ranks of its workers in the run; the first is the root.
+        rank: rank of this worker in the run.
         timeout_s: longest wait for the slowest worker, in seconds.
 
     Attributes:
-        rank: of this worker within the group; 0: the root.
+        rank: rank of this worker in the group; 0 is the root.
         size: number of workers.
 
     Raises:
-        ConfigError: this worker is none of the group's; nothing happened.
+        ConfigError: this worker is not in the group.
     """
 
     def __init__(
@@ -59,11 +59,11 @@ class BoxGroup:
         self._timeout_s = timeout_s
 
     def begin_alike(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Give every worker the tensors of the root.
+        """Copy the tensors of the root to every worker.
 
         Raises:
-            ConfigError: on all workers: the shapes or dtypes of some differ; nothing changed.
-            RequestTimeoutError: a worker did not come; maybe the tensors are the root's.
+            ConfigError: on all workers, if some shapes or dtypes differ; nothing changed.
+            RequestTimeoutError: a worker did not arrive; the tensors may already be the root's.
         """
         digest = zlib.crc32(described(tensors, (), 0).encode())
         row = self.box.create(f"{self.name}.alike", self.size, "int64", exist_ok=True)
@@ -72,7 +72,7 @@ class BoxGroup:
         digests = row.get().tolist()
         if len(set(digests)) > 1:
             raise ConfigError(
-                "the workers' models differ: give all the same model and the same arguments",
+                "the workers' models differ: pass the same model and arguments on all workers",
                 ranks=list(self._ranks),
                 digests=digests,
             )
@@ -94,7 +94,7 @@ class BoxGroup:
     def sums(
         self, parameters: Sequence[torch.Tensor], buffers: Sequence[torch.Tensor]
     ) -> BoxSum:
-        """Return this worker's end of sums of gradients.
+        """Return this worker's object for sums of gradients.
 
         Raises:
             LayoutMismatchError: regions of this name belong to another model or group.
@@ -111,26 +111,26 @@ class BoxGroup:
         return found
 
     def meet(self, what: str) -> None:
-        """Wait until all workers of the group are here.
+        """Wait until all workers of the group have called this.
 
         Raises:
-            RequestTimeoutError: one did not come.
+            RequestTimeoutError: a worker did not.
         """
         name = of_this_start(f"{self.name}.{what}")
         self.box.barrier(name, self.size, timeout_s=self._timeout_s)
 
 
 AnyGroup = dist.ProcessGroup | BoxGroup
-"""Who steps together, where that is not the ranks of one host."""
+"""The groups of workers that step together, if these are not the ranks of one host."""
 
 
 class Relay:
-    """Tensors that go from the root to all workers of a group, again and again.
+    """Repeatedly copies tensors from the root to all workers of a group.
 
     Args:
         group: the workers.
-        name: of what is passed on; of no other relay of the group.
-        tensors: on the CPU; of the same dtypes and sizes at every worker.
+        name: name of the relay, unique in the group.
+        tensors: on the CPU, with the same dtypes and sizes on every worker.
 
     Raises:
         LayoutMismatchError: a relay of this name has other tensors.
@@ -156,13 +156,13 @@ class Relay:
         ]
 
     def pass_on(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Replace the tensors by the root's; all workers call it.
+        """Replace the tensors with the root's; all workers must call it.
 
-        Before the root writes a turn's regions again all have met in the other turn, and so
-        have read them.
+        Before the root rewrites the regions of a turn, all workers have met in the other turn,
+        so they have read them.
 
         Raises:
-            RequestTimeoutError: a worker did not come; the tensors are undefined.
+            RequestTimeoutError: a worker did not arrive; the tensors are undefined.
         """
         regions = self._regions[self._turn]
         self._turn = (self._turn + 1) % self.TURNS

@@ -1,10 +1,10 @@
-"""Sums over workers in a memory box: each one adds, all meet at a barrier, and read.
+"""Sums over workers in a memory box: all add, meet at a barrier, and read.
 
-Three sums take turns: rank 0 clears the one of the next round before the barrier, when nobody
-can be reading it any more. Per round and worker the gradients' bytes move twice, all by one
-node.
+Three sums are used in rotation. Before the barrier, rank 0 clears the sum of the next round,
+which no worker can be reading then. Each round moves the bytes of the gradients twice per
+worker, all through one node.
 
-    NAME.gradientT.DTYPE     sums of turn T; of 16-bit gradients in float32
+    NAME.gradientT.DTYPE     sums of turn T; for 16-bit gradients in float32
     NAME.rowsT               f64[workers, n]: a row of each worker
     NAME.stateT              u8[workers, m]: buffers of each worker
     NAME.ended               i64[workers]: 1 + the steps of a worker that finished; -1 - the
@@ -36,7 +36,7 @@ __all__ = ["BoxSum"]
 TURNS: Final = 3
 
 LOOK_S: Final = 1.0
-"""Longest time between two looks, while waiting, at who has finished, died or left."""
+"""Longest time between two checks, while waiting, for workers that finished, died or left."""
 
 
 def _nobody() -> dict[int, str]:
@@ -44,17 +44,17 @@ def _nobody() -> dict[int, str]:
 
 
 class BoxSum:
-    """One worker's end.
+    """One worker's part of the sums.
 
     Args:
         box: the memory.
         name: prefix of regions and barriers.
-        rank: of this worker.
+        rank: rank of this worker.
         size: number of workers.
         timeout_s: longest wait for the slowest worker, in seconds.
-        ranks: what errors call the workers, by ``rank``; None: 0, 1 and so on.
-        lost: tells which ranks can come no more, and why; by default that is not known.
-        look_s: between two looks, while waiting, at who can come no more.
+        ranks: ranks of the workers in error messages, by ``rank``; None: 0, 1 and so on.
+        lost: returns the lost ranks and the reasons; the default returns none.
+        look_s: seconds between two checks for lost workers while waiting.
     """
 
     def __init__(
@@ -80,12 +80,12 @@ class BoxSum:
         self._state: list[RegionLike] = []
         self._lost = lost
         self._look_s = min(look_s, LOOK_S)
-        self._have_begun = False  # all workers: what ``ended`` said before is of an earlier run
+        self._have_begun = False  # all workers; until then ``ended`` is of an earlier run
 
     def create(
         self, parameters: Sequence[torch.Tensor], buffers: Sequence[torch.Tensor]
     ) -> None:
-        """Create the regions, or find those of workers that came first.
+        """Create the regions, or open them if another worker has created them.
 
         Raises:
             LayoutMismatchError: they belong to another model or number of workers.
@@ -121,7 +121,7 @@ class BoxSum:
         Raises:
             StepMismatchError: a worker has finished.
             WorkerLostError: a worker died or left.
-            RequestTimeoutError: a worker did not come; it names the rank where that is known.
+            RequestTimeoutError: a worker did not arrive; the error names its rank if known.
         """
         if self._round == 0:
             self._clear_first()
@@ -155,7 +155,7 @@ class BoxSum:
         return self._round % TURNS
 
     def total(self, flats: Sequence[torch.Tensor], weight: float) -> None:  # noqa: ARG002
-        """Pull the sums; the weight went with the push."""
+        """Pull the sums; the push has already applied the weight."""
         for region, flat in zip(self._gradients[self._turn], flats, strict=True):
             flat.copy_(torch.from_numpy(region.get()))
 
@@ -165,14 +165,14 @@ class BoxSum:
         state.copy_(torch.from_numpy(found.reshape(-1)))
 
     def restart(self) -> None:
-        """Begin anew; all workers do it at once."""
+        """Start again from the first round; all workers must call it together."""
         self._round = 0
 
     def _clear_first(self) -> None:
-        """Clear what was added before, by this run or another, when all have read it."""
+        """Clear the sums of earlier rounds or runs, after all workers have read them."""
         self._meet("begun")
         self._have_begun = True
-        self._lost()  # all are here: from now on it tells who of them is gone
+        self._lost()  # all are present: later calls return those that are gone
         if self.rank == 0:
             self._clear(1)
         self._meet("cleared")
@@ -182,12 +182,12 @@ class BoxSum:
             region.put(zeros)
 
     def _meet(self, what: str) -> None:
-        """Wait until all workers are here, and look now and then whether they can still come.
+        """Wait until all workers arrive; check regularly that they still can.
 
         Raises:
             StepMismatchError: a worker has finished; x is as before the step.
-            WorkerLostError: a worker died or left; likewise.
-            RequestTimeoutError: a worker did not come; likewise.
+            WorkerLostError: a worker died or left; x is as before the step.
+            RequestTimeoutError: a worker did not arrive; x is as before the step.
         """
         name = of_this_start(f"{self._name}.{what}")
         deadline_s = time.monotonic() + self._timeout_s
@@ -197,7 +197,7 @@ class BoxSum:
                 self._box.barrier(name, self.size, timeout_s=min(limit_s, self._look_s))
             except RequestTimeoutError as error:
                 self._look()
-                # An arrival that may still count must not be made again.
+                # An arrival that may still count must not be repeated.
                 if limit_s <= self._look_s or error.facts.get("outcome") == "unknown":
                     error.facts["timeout_s"] = self._timeout_s
                     raise
@@ -205,11 +205,11 @@ class BoxSum:
                 return
 
     def _look(self) -> None:
-        """Raise if a worker that is waited for will not come.
+        """Raise if an awaited worker will not arrive.
 
-        All name the same rank: who leaves because of another has written that down.
+        All workers name the same rank: one that leaves because of a lost rank has recorded it.
         """
-        lost = self._lost()  # first: who is found gone has written before
+        lost = self._lost()  # first: a worker that is gone has recorded its reason before
         words = self._ended.get() if self._have_begun else np.zeros(self.size, np.int64)
         for index in np.flatnonzero(words > 0):
             raise finished_early(self._ranks[int(index)], int(words[index]) - 1)
@@ -220,17 +220,17 @@ class BoxSum:
             verdict = lost.get(rank, "was given up by another rank")
             raise WorkerLostError(
                 f"rank {rank} {verdict}; the others cannot go on without it: start all again,"
-                " and go on from a checkpoint",
+                " and continue from a checkpoint",
                 rank=rank,
             )
 
     def nbytes(self, flats: Sequence[torch.Tensor]) -> int:
-        """Return what is pushed, pulled and, by rank 0, cleared."""
+        """Return the bytes pushed, pulled and, by rank 0, cleared in a round."""
         widths = [4 if flat.dtype in LOW_PRECISION else flat.itemsize for flat in flats]
         moved = 3 if self.rank == 0 else 2
         return moved * sum(w * flat.numel() for w, flat in zip(widths, flats, strict=True))
 
     def close(self, *, steps: int | None) -> None:
-        """Tell the others that this worker has finished, if it ended in order."""
+        """Tell the others that this worker has finished, if it ended normally."""
         if steps is not None:
             self._end(1 + steps)

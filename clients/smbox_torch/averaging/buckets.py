@@ -1,14 +1,14 @@
-"""How parameters are cut into buckets, and where a bucket lies in the ranks' shared rows.
+"""The buckets of a model's parameters, and their places in the ranks' shared rows.
 
-A bucket holds parameters of one dtype. Buckets follow the reverse order of the parameters,
-which is roughly the order in which backward ends them, so that the first bucket is complete
-while backward still runs.
+A bucket holds parameters of one dtype. Buckets are in the reverse order of the parameters,
+which is roughly the order in which the backward pass completes their gradients. So the first
+bucket is complete while the backward pass still runs.
 
-    rows      one per rank: its gradients, bucket after bucket; then their mean, in their place
-    flags     u8[ranks, parameters]: which parameters a rank has a gradient for
-    weights   f64[ranks]: how much a rank's gradients count
-    joined    u64[ranks]: how many times a rank has run out of batches; its steps at the last
-    state     buffers of the model, from the rank that has the say
+    rows      one per rank: its gradients, bucket after bucket; later overwritten by their mean
+    flags     u8[ranks, parameters]: whether a rank has a gradient for a parameter
+    weights   f64[ranks]: weight of a rank's gradients
+    joined    u64[ranks]: how often a rank has run out of batches; its steps at the last time
+    state     buffers of the model, from the rank whose buffers are used
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from smbox.memory.layout import WORD_NBYTES, align
 
 ALIGN_NBYTES: Final = 64  # of a bucket and of a tensor in it: a cache line
 BLOCK_NBYTES: Final = 256 << 10
-"""Of a row that is averaged at once: the rows' blocks stay in a core's cache until written."""
+"""Block of a row that is averaged at once; the blocks of all rows stay in a core's cache."""
 
 LOW_PRECISION: Final = (torch.float16, torch.bfloat16)
 
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """Some parameters and their place in a row.
+    """A bucket of parameters and its place in a row.
 
     Args:
-        members: indices of the parameters, in the order they lie.
-        firsts: byte in the row where each member's gradient begins.
-        first: byte in the row where the bucket begins.
-        limit: byte in the row where it ends.
-        dtype: of all members.
+        members: indices of the parameters, in order of their places.
+        firsts: first byte of each member's gradient in the row.
+        first: first byte of the bucket in the row.
+        limit: byte after the bucket in the row.
+        dtype: dtype of all members.
     """
 
     members: tuple[int, ...]
@@ -51,10 +51,10 @@ class Bucket:
 
 
 def plan(parameters: Sequence[torch.Tensor], bucket_nbytes: int) -> list[Bucket]:
-    """Cut parameters into buckets of at most ``bucket_nbytes``, or of one parameter.
+    """Cut parameters into buckets of at most ``bucket_nbytes``, or of one larger parameter.
 
     Raises:
-        ConfigError: no parameters, or one that is not of a real floating dtype.
+        ConfigError: there are no parameters, or one has no real floating-point dtype.
     """
     if not parameters or bucket_nbytes < 1:
         raise ConfigError("there must be parameters, and a bucket holds at least a byte")
@@ -65,7 +65,7 @@ def plan(parameters: Sequence[torch.Tensor], bucket_nbytes: int) -> list[Bucket]
         own = [index for index, found in enumerate(parameters) if found.dtype == dtype]
         for members in _runs(parameters, own[::-1], bucket_nbytes):
             buckets.append(_place(parameters, members, buckets[-1].limit if buckets else 0))
-    # A bucket of another dtype does not have to wait for the last one of the first dtype.
+    # A bucket of another dtype need not wait for the last bucket of the first dtype.
     return sorted(buckets, key=lambda bucket: -max(bucket.members))
 
 
@@ -93,13 +93,13 @@ def _place(parameters: Sequence[torch.Tensor], members: Sequence[int], first: in
 
 
 class SharedRows:
-    """The ranks' gradients, their mean and what goes with them, in memory they share.
+    """The ranks' gradients, their mean, flags, weights and state in shared memory.
 
     Args:
         data: ``u8[shared_nbytes(...)]``.
-        buckets: how a row is cut.
-        ranks: how many rows there are.
-        parameters: how many parameters there are.
+        buckets: buckets of a row.
+        ranks: number of rows.
+        parameters: number of parameters.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class SharedRows:
         self.state = memory[shared_nbytes(buckets, ranks, parameters, 0) :]
 
     def view(self, row: int, first: int, like: torch.Tensor) -> torch.Tensor:
-        """View the bytes from ``first`` of a row in dtype and shape of ``like``."""
+        """View the bytes of a row from ``first`` with the dtype and shape of ``like``."""
         return typed(self._rows[row], first, like)
 
     def bucket(self, row: int, index: int) -> torch.Tensor:
@@ -128,9 +128,10 @@ class SharedRows:
         return self._rows[row][bucket.first : bucket.limit].view(bucket.dtype)
 
     def reduce(self, index: int, part: int) -> None:
-        """Put the mean of part ``part`` of a bucket in place of that part in all rows.
+        """Replace part ``part`` of a bucket in all rows with the mean of the rows.
 
-        A rank of weight 0 is not read. One rank computes one part, so all have the same bits.
+        A row of weight 0 is not read. One rank computes each part, so all rows get the same
+        bits.
         """
         weights = self.weights.tolist()
         for block in self._blocks(index, part):
@@ -141,7 +142,7 @@ class SharedRows:
                     row.copy_(mean)
 
     def _blocks(self, index: int, part: int) -> list[list[torch.Tensor]]:
-        """Return the blocks of a part, as views of all rows; they are made once."""
+        """Return the blocks of a part, as views of all rows; the views are cached."""
         if (index, part) not in self._parts:
             rows = [self.bucket(row, index) for row in range(len(self._rows))]
             size, step = rows[0].numel(), BLOCK_NBYTES // rows[0].itemsize
@@ -154,11 +155,11 @@ class SharedRows:
 
 
 def average(rows: Sequence[tuple[torch.Tensor, float]]) -> torch.Tensor:
-    """Return ``sum(weight * row) / sum(weight)``; rows of 16 bits are averaged in 32.
+    """Return ``sum(weight * row) / sum(weight)``; 16-bit rows are averaged in 32 bits.
 
-    The mean moves from row to row by its share of the weights so far: one pass over each, no
-    sum that could overflow, and equal rows stay as they are. It is made in the first row, so
-    that nothing is copied; one of 16 bits is new.
+    The running mean moves towards each row by the row's share of the weights so far. This reads
+    each row once, has no sum that could overflow, and leaves equal rows unchanged. The result
+    is the first row, overwritten; for 16-bit rows it is a new tensor.
     """
     first, weights = rows[0]
     mean = first.float() if first.dtype in LOW_PRECISION else first
@@ -169,7 +170,7 @@ def average(rows: Sequence[tuple[torch.Tensor, float]]) -> torch.Tensor:
 
 
 def typed(memory: torch.Tensor, first: int, like: torch.Tensor) -> torch.Tensor:
-    """View ``u8`` memory from byte ``first`` in dtype and shape of ``like``."""
+    """View ``u8`` memory from byte ``first`` with the dtype and shape of ``like``."""
     return memory[first : first + like.nbytes].view(like.dtype).view(like.shape)
 
 
@@ -180,12 +181,12 @@ def _row_nbytes(buckets: Sequence[Bucket]) -> int:
 def shared_nbytes(
     buckets: Sequence[Bucket], ranks: int, parameters: int, state_nbytes: int
 ) -> int:
-    """Return the bytes of memory that ``SharedRows`` needs."""
+    """Return the number of bytes that ``SharedRows`` needs."""
     flags = align(ranks * (4 * WORD_NBYTES + parameters), ALIGN_NBYTES)
     return ranks * _row_nbytes(buckets) + flags + state_nbytes
 
 
 def described(parameters: Sequence[Any], buffers: Sequence[Any], bucket_nbytes: int) -> str:
-    """Say what the rows mean, so that ranks of different models notice."""
+    """Return a description of the rows, by which ranks detect different models."""
     shapes = [(str(each.dtype), tuple(each.shape)) for each in (*parameters, *buffers)]
     return f"{bucket_nbytes} {len(parameters)} {shapes}"

@@ -1,16 +1,16 @@
-"""A ring of workers over ZeroMQ: each one sends to the next and hears from the one before.
+"""A ring of workers over ZeroMQ: each worker sends to the next and receives from the previous.
 
-No memory node takes part. The sum of an array is made as in bandwidth-optimal all-reduce
-(Patarasuk, Yuan 2009): the array is cut into as many parts as there are workers; in W - 1
-rounds each part travels once around and gathers everybody's share, in W - 1 more the finished
-parts travel around. Each worker sends ``2 (W - 1) / W`` of the array, whatever W is.
+No memory node is involved. An array is summed by the bandwidth-optimal all-reduce of Patarasuk
+and Yuan (2009). The array is cut into W parts, one for each worker. In the first W - 1 rounds
+each part is sent once around the ring, and each worker adds its share. In the next W - 1 rounds
+the complete parts are sent around. Each worker sends ``2 (W - 1) / W`` of the array.
 
-Part p begins at rank p, so its sum is ``((x_p + x_p+1) + ...) + x_p-1``, indices modulo W,
-made by one worker at a time: all workers end with the same bits.
+Part p starts at rank p, so its sum is ``((x_p + x_p+1) + ...) + x_p-1``, indices modulo W. One
+worker at a time computes it, so all workers get the same bits.
 
-A message is a header (kind, number) and a body. While a worker waits it tells the next one
-that it is alive; so whoever hears nothing knows that it is its neighbour who is stuck, and
-tells all others by a message that runs around.
+A message is a header (kind, number) and a body. A waiting worker regularly tells the next one
+that it is alive. A worker that receives nothing therefore knows that its own neighbour is lost,
+and tells all others by a message that is forwarded around the ring.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from smbox.errors import ConfigError, RemoteProtocolError, WorkerLostError
 __all__ = ["Exchange", "Ring"]
 
 Exchange = Callable[[str], Sequence[str]]
-"""Takes this worker's address; returns those of all workers, by rank."""
+"""Publishes this worker's address; returns the addresses of all workers, by rank."""
 
 HEADER: Final = struct.Struct("<BxxxxxxxQ")
-DATA: Final = 1  # number: of the message on this edge, from 1
+DATA: Final = 1  # number: sequence number on this edge, from 1
 ALIVE: Final = 2
 LOST: Final = 3  # number: the rank that is lost
 TELL_S: Final = 0.25
@@ -44,12 +44,12 @@ class Ring:
     """One worker's place in the ring.
 
     Args:
-        rank: of this worker.
+        rank: rank of this worker.
         size: number of workers, W.
-        exchange: how the workers learn each other's addresses.
-        host: address of this host that the previous worker can reach; nothing that arrives
-            there is authenticated, so it belongs on a trusted network.
-        timeout_s: until a neighbour that says nothing is given up, in seconds.
+        exchange: exchanges the addresses of the workers.
+        host: address of this host that the previous worker can reach. Messages are not
+            authenticated, so it must be on a trusted network.
+        timeout_s: seconds without a message after which a neighbour counts as lost.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Ring:
         timeout_s: float = 300.0,
     ) -> None:
         if not 0 <= rank < size:
-            raise ConfigError("a rank is below the number of workers", rank=rank, size=size)
+            raise ConfigError("rank must be below the number of workers", rank=rank, size=size)
         self.rank, self.size, self.timeout_s = rank, size, timeout_s
         self._sent = self._received = 0
         self._context = zmq.Context()
@@ -78,26 +78,26 @@ class Ring:
             raise
 
     def _socket(self, kind: int) -> zmq.Socket[bytes]:
-        """Make a socket without a bound: the rounds themselves bound what is under way."""
+        """Create a socket without a queue limit: the rounds limit the messages in flight."""
         socket = self._context.socket(kind)
         socket.setsockopt(zmq.LINGER, LINGER_MS)
         socket.set_hwm(0)
         return socket
 
     def sum(self, array: NDArray[Any]) -> None:
-        """Replace an array by its sum over all workers, in place.
+        """Replace an array with its sum over all workers, in place.
 
         Args:
             array: ``[n]``, C-contiguous, of the same size and dtype on every worker.
 
         Raises:
-            WorkerLostError: a worker died, left or said nothing; the array is undefined.
+            WorkerLostError: a worker died, left or was silent; the array is undefined.
         """
         if self.size == 1:
             return
         parts = np.array_split(array, self.size)
         for turn in range(self.size - 1):
-            # Not copied: it changes again only when its sum has come back around.
+            # Not copied: the part changes only after its sum has come around the ring.
             self._send(parts[(self.rank - turn) % self.size], copy=False)
             part = parts[(self.rank - turn - 1) % self.size]
             np.add(self._receive(part), part, out=part)
@@ -107,10 +107,10 @@ class Ring:
             part[...] = self._receive(part)
 
     def broadcast(self, array: NDArray[Any], source: int = 0) -> None:
-        """Replace an array by that of rank ``source``, in place.
+        """Replace an array with that of rank ``source``, in place.
 
         Raises:
-            WorkerLostError: as ``sum``.
+            WorkerLostError: see ``sum``.
         """
         if self.rank != source:
             array[...] = self._receive(array)
@@ -123,7 +123,7 @@ class Ring:
         self._next.send(part.view(np.uint8).data, 0, copy=copy)
 
     def _receive(self, like: NDArray[Any]) -> NDArray[Any]:
-        """Return the next array, which must be of the size and dtype of ``like``."""
+        """Return the next array, which must have the size and dtype of ``like``."""
         self._received += 1
         silent_s = time.monotonic()
         while True:
@@ -143,14 +143,14 @@ class Ring:
 
     def _header(self, frames: list[zmq.Frame]) -> tuple[int, int]:
         if len(frames) != 2 or len(frames[0]) != HEADER.size:
-            raise RemoteProtocolError("this is no message of a ring", frames=len(frames))
+            raise RemoteProtocolError("invalid message in a ring", frames=len(frames))
         kind, number = HEADER.unpack(frames[0].bytes)
         return kind, number
 
     def _body(self, number: int, body: memoryview, like: NDArray[Any]) -> NDArray[Any]:
         if number != self._received or body.nbytes != like.nbytes:
             raise RemoteProtocolError(
-                "the workers of the ring do not do the same: give all the same model",
+                "the workers of the ring do different work: use the same model on all",
                 rank=self._rank_before,
                 number=number,
                 nbytes=body.nbytes,
@@ -181,14 +181,14 @@ class Ring:
         if rank not in {self.rank, (self.rank + 1) % self.size}:
             self._next.send_multipart([HEADER.pack(LOST, rank), b""])
         raise WorkerLostError(
-            f"rank {rank} {verdict}; the ring cannot go on without it (unequal numbers of"
+            f"rank {rank} {verdict}; the ring cannot continue without it (unequal numbers of"
             " batches: put each rank's loop inside `with optimizer.join():`)",
             rank=rank,
             timeout_s=self.timeout_s,
         )
 
     def close(self) -> None:
-        """Leave; what was sent is delivered, for LINGER_MS at most."""
+        """Leave the ring; deliver queued messages for at most LINGER_MS."""
         if self._context.closed:
             return
         self._before.disable_monitor()

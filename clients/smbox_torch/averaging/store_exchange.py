@@ -1,8 +1,8 @@
-"""How the workers of a ring learn each other's addresses: torch's store, and who never came.
+"""The exchange of a ring's addresses through torch's store, with errors for missing workers.
 
-It is the store that torch's own process groups begin with. A client of it waits for ever where
-the process that serves it is stopped, whatever timeout it was given (PyTorch 2.13): so a thread
-asks it, and whoever needs the addresses waits for the thread.
+Torch's process groups also start from this store. If the process that serves it is stopped, a
+client waits for ever in spite of its timeout (PyTorch 2.13). So a separate thread queries the
+store, and the caller waits for the thread with a timeout.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ __all__ = ["StoreExchange"]
 
 PREFIX: Final = "smbox_torch.ring"
 ANSWER_S: Final = 2.0
-"""How long after its own timeout the store may take to say who is missing."""
+"""Additional time for the store to report the missing workers after its own timeout."""
 
 LONGEST_S: Final = 1e9
-"""The longest wait that torch's store can be told: it has no infinite one."""
+"""The longest timeout of torch's store, which has no infinite timeout."""
 
 
 class StoreExchange:
-    """Tells a worker's address and learns all others'.
+    """Publishes this worker's address and returns the addresses of all workers.
 
-    Rank 0 may be the one that serves the store, so it is kept as long as this object.
+    Rank 0 may serve the store, so the store exists as long as this object.
 
     Args:
-        world: who this process is; its master is where the store is.
-        timeout_s: until a worker that does not come is given up, in seconds.
+        world: place of this process; its master address is that of the store.
+        timeout_s: longest wait for the other workers, in seconds.
 
     Raises:
         ConfigError: the world has no master.
@@ -46,8 +46,8 @@ class StoreExchange:
     def __init__(self, world: World, timeout_s: float) -> None:
         if world.master_addr is None or world.master_port is None:
             raise ConfigError(
-                "several workers need an address to meet at: start by smbox run or torchrun,"
-                " or give exchange="
+                "several workers need torch's store to find each other: start by smbox run or"
+                " torchrun, or pass exchange="
             )
         host = f"[{world.master_addr}]" if ":" in world.master_addr else world.master_addr
         self._url = f"tcp://{host}:{world.master_port}"
@@ -56,10 +56,10 @@ class StoreExchange:
         self._store: Any = None
 
     def __call__(self, address: str) -> Sequence[str]:
-        """Tell this worker's address and learn the others'.
+        """Publish this worker's address and return all addresses, by rank.
 
         Raises:
-            WorkerLostError: workers never came, or nobody answers where the store is.
+            WorkerLostError: workers did not join, or the store does not answer.
         """
         told: queue.SimpleQueue[Sequence[str] | Exception] = queue.SimpleQueue()
         asking = threading.Thread(
@@ -75,19 +75,19 @@ class StoreExchange:
         return found
 
     def _tell(self, address: str, told: queue.SimpleQueue[Sequence[str] | Exception]) -> None:
-        """Put all addresses, or why there are none; in a thread of its own."""
+        """Queue all addresses, or the error; runs in a separate thread."""
         try:
             told.put(self._addresses(address))
         except dist.DistNetworkError as error:
             lost = self._silent()
             lost.__cause__ = error
             told.put(lost)
-        except Exception as error:  # noqa: BLE001 - raised by whoever waits for this thread
+        except Exception as error:  # noqa: BLE001 - the waiting thread raises it
             told.put(error)
 
     def _addresses(self, address: str) -> Sequence[str]:
         deadline_s = deadline_of(self._timeout_s)
-        # A meeting of one: rank 0 would wait for the others without telling who is missing.
+        # A world of one: else rank 0 would wait without reporting the missing workers.
         meeting = rendezvous(self._url, self._world.rank, 1, timeout=_span(deadline_s))
         store, _, _ = next(iter(meeting))
         prefix = f"{PREFIX}.{self._world.restart}"
@@ -105,7 +105,7 @@ class StoreExchange:
     def _lost(self, missing: Sequence[int]) -> WorkerLostError:
         ranks = ", ".join(map(str, missing))
         return WorkerLostError(
-            f"rank {ranks} never came to the ring", rank=missing[0], timeout_s=self._timeout_s
+            f"rank {ranks} never joined the ring", rank=missing[0], timeout_s=self._timeout_s
         )
 
     def _silent(self) -> WorkerLostError:

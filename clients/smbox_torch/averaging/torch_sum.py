@@ -1,7 +1,7 @@
 """Sums over the ranks of a ``torch.distributed`` group: NCCL's, Gloo's or MPI's collectives.
 
-All ranks call the same things in the same order; an error of the group (a rank that is gone)
-ends it and is raised as WorkerLostError.
+All ranks must make the same calls in the same order. An error of the group (a rank is gone) is
+raised as WorkerLostError; the group cannot be used afterwards.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def root_of(group: dist.ProcessGroup) -> int:
 
 @contextmanager
 def group_errors() -> Iterator[None]:
-    """Raise what a collective raises as WorkerLostError."""
+    """Convert errors of collectives to WorkerLostError."""
     try:
         yield
     except RuntimeError as error:
@@ -38,11 +38,11 @@ def group_errors() -> Iterator[None]:
 
 
 class TorchSum:
-    """One rank's end.
+    """One rank's part of the sums.
 
     Args:
-        group: of the ranks.
-        device: of what is summed.
+        group: process group of the ranks.
+        device: device of the summed tensors.
     """
 
     def __init__(self, group: dist.ProcessGroup, device: torch.device) -> None:
@@ -54,10 +54,10 @@ class TorchSum:
     def table(
         self,
         row: torch.Tensor,
-        flats: Sequence[torch.Tensor],  # noqa: ARG002 - they go in `total`
-        state: torch.Tensor,  # noqa: ARG002 - it goes in `share`
+        flats: Sequence[torch.Tensor],  # noqa: ARG002 - `total` sums them
+        state: torch.Tensor,  # noqa: ARG002 - `share` sends it
     ) -> torch.Tensor:
-        """Sum tables of which each rank has filled its own row."""
+        """Sum the ranks' tables; each rank has filled only its own row."""
         table = torch.zeros((self.size, len(row)), dtype=row.dtype)
         table[self.rank] = row
         near = table.to(self._device)
@@ -66,22 +66,22 @@ class TorchSum:
         return near.cpu()
 
     def total(self, flats: Sequence[torch.Tensor], weight: float) -> None:
-        """Sum, by one all-reduce per dtype."""
+        """Sum the gradients, with one all-reduce per dtype."""
         for flat in flats:
             if weight == 0.0:
-                flat.zero_()  # a rank without a batch may hold anything, NaN too
+                flat.zero_()  # without a batch it may hold any values, even NaN
             elif weight != 1.0:
                 flat.mul_(weight)
             with group_errors():
                 dist.all_reduce(flat, group=self._group)
 
     def share(self, state: torch.Tensor, source: int) -> None:
-        """Broadcast."""
+        """Broadcast the state of rank ``source``."""
         with group_errors():
             dist.broadcast(state, dist.get_global_rank(self._group, source), group=self._group)
 
     def begin_alike(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Give every rank the tensors of the first one."""
+        """Copy the tensors of the first rank to every rank."""
         nbytes = packed_nbytes(tensors)
         packed = Packed(tensors, torch.zeros(nbytes, dtype=torch.uint8, device=self._device))
         packed.store()
@@ -89,12 +89,12 @@ class TorchSum:
         packed.load()
 
     def nbytes(self, flats: Sequence[torch.Tensor]) -> int:
-        """Return that of an all-reduce in which each rank sends and receives its array once."""
+        """Return the bytes of an all-reduce: each rank sends and receives its array once."""
         return 2 * sum(flat.nbytes for flat in flats)
 
-    def close(self, *, steps: int | None) -> None:  # noqa: ARG002 - a group tells nobody
-        """Leave; the group is the caller's.
+    def close(self, *, steps: int | None) -> None:  # noqa: ARG002 - a group cannot report it
+        """Release the reference to the group, which the caller owns.
 
-        Nothing may hold a group that has been destroyed: torch can abort as the process ends.
+        A reference to a destroyed group can make torch abort when the process ends.
         """
         self.__dict__.pop("_group", None)
