@@ -1,4 +1,4 @@
-"""The command ``memnode``: parses its arguments, runs a node, prints when it is ready."""
+"""The command ``memnode``: parses its arguments, runs a node and reports when it is ready."""
 
 from __future__ import annotations
 
@@ -52,10 +52,13 @@ def parser() -> argparse.ArgumentParser:
         "--bind",
         action="append",
         metavar="ADDRESS",
-        help="tcp://HOST:PORT (port 0: a free one) or ipc://PATH; may be repeated "
-        f"(default {DEFAULT_BIND})",
+        help="address to serve: tcp://HOST:PORT (port 0: a free port) or ipc://PATH; may be"
+        f" repeated (default {DEFAULT_BIND})",
     )
-    add("--name", help="of the memory in /dev/shm (default: the first address's port or file)")
+    add(
+        "--name",
+        help="name of the memory in /dev/shm (default: port or file of the first address)",
+    )
     add(
         "--memory",
         metavar="SIZE",
@@ -66,8 +69,8 @@ def parser() -> argparse.ArgumentParser:
         type=int,
         default=0,
         metavar="N",
-        help="upper 16 bits of its addresses (default 0); must differ among nodes that clients"
-        " use together",
+        help="id of the node, the upper 16 bits of its addresses (default 0); must differ among"
+        " nodes that clients use together",
     )
     add(
         "--nodes",
@@ -83,11 +86,11 @@ def parser() -> argparse.ArgumentParser:
         "--keys",
         type=Path,
         metavar="DIR",
-        help="folder that `smbox keygen` made: tcp is encrypted, and clients need a key",
+        help="key folder made by `smbox keygen`: encrypts tcp, and clients need a key",
     )
     add("--parent-pid", type=int, metavar="PID", help="stop when this process ends")
     add("--version", action="store_true", help="show the release and exit")
-    add("--log-level", choices=LOG_LEVELS, default="warning", help="of the log on stderr")
+    add("--log-level", choices=LOG_LEVELS, default="warning", help="level of the log on stderr")
     return command
 
 
@@ -112,13 +115,13 @@ def config_of(options: argparse.Namespace) -> NodeConfig:
 def ready_line(
     addresses: Sequence[str], name: str, *, as_json: bool, address: str | None = None
 ) -> str:
-    """Return the line that reports that the node serves.
+    """Return the line that reports that the node is ready.
 
     Args:
-        addresses: all addresses.
-        name: of the node.
-        as_json: as a JSON object.
-        address: to connect to; None: the first.
+        addresses: all addresses of the node.
+        name: name of the node.
+        as_json: return a JSON object.
+        address: address for clients; None: the first.
     """
     if not as_json:
         shown = address or " ".join(addresses)
@@ -132,7 +135,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a memory node until a signal stops it.
 
     Args:
-        arguments: of the command line; None: those of the process.
+        arguments: arguments of the command line; None: those of the process.
 
     Returns:
         The exit status (see the constants ``EXIT_*``).

@@ -144,7 +144,7 @@ def test_without_a_launcher_nobody_takes_itself_for_the_only_worker(
     options = {"clusters": 1} if kind == "HogwildPP" else {}
     before = node.regions()
     with pytest.raises(
-        ConfigError, match=r"smbox run, torchrun.*world=World\(\) for one alone"
+        ConfigError, match=r"smbox run, torchrun.*world=World\(\) for a single worker"
     ):
         getattr(smbox_torch, kind)(sgd, *place, **options)
     assert node.regions() == before

@@ -105,7 +105,7 @@ class StoreExchange:
     def _lost(self, missing: Sequence[int]) -> WorkerLostError:
         ranks = ", ".join(map(str, missing))
         return WorkerLostError(
-            f"rank {ranks} never joined the ring", rank=missing[0], timeout_s=self._timeout_s
+            f"rank {ranks} never came to the ring", rank=missing[0], timeout_s=self._timeout_s
         )
 
     def _silent(self) -> WorkerLostError:

@@ -251,7 +251,7 @@ with pytest.raises(ConnectError, match="did not start.*not a size"):
 with MemoryNodes(memory="16MiB") as nodes:
     with pytest.raises(ConfigError, match="stop, continue, restart"):
         nodes.run(print, workers=1, on_failure="restart-all")
-    with pytest.raises(ConfigError, match="one or more"):
+    with pytest.raises(ConfigError, match="at least one"):
         nodes.run(print, workers=0)
 ray.shutdown()
 with pytest.raises(ConfigError, match=r"ray.init\\(\\) first"):
