@@ -101,7 +101,7 @@ def seconds(name: str, value: Any) -> float:
     """Return a positive time in seconds, which may be infinite; otherwise raise ConfigError."""
     is_number = isinstance(value, Real) and not isinstance(value, bool)
     if not is_number or not float(value) > 0.0:  # also for NaN
-        raise ConfigError(f"{name} must be a positive number of seconds", **{name: value})
+        raise ConfigError(f"{name} is a positive number of seconds", **{name: value})
     return float(value)
 
 

@@ -65,13 +65,11 @@ class Plan:
             if ``on_failure`` restarts workers, else 0.
         torchrun_env: also set torchrun's variables.
         address: address of a running memory node; None: start one.
-        memory: size of each memory node that is started, for example "1GiB"; None: the
-            default of memnode.
+        memory: size of each started memory node, for example "1GiB"; None: memnode's default.
         memory_nodes: number of memory nodes to start, as one address space.
         grace_s: seconds between SIGTERM and SIGKILL.
         memnode: command that starts a memory node; empty: memnode of the host's Python.
-        hosts: hosts of the workers and memory nodes; empty: all nodes are simulated on this
-            host.
+        hosts: hosts of workers and memory nodes; empty: all nodes are simulated on this host.
         keys: key folder of the memory nodes, by its path on the hosts.
         key: key file of the workers, by its path on the hosts.
         insecure: let memory nodes serve other hosts without keys.

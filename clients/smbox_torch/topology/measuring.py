@@ -75,8 +75,7 @@ def measure(
 ) -> Links:
     """Measure all links of a run; all workers must call it, and all get the same result.
 
-    A worker that was restarted alone reads the earlier measurements, because the other workers
-    are training.
+    A worker that was restarted alone reads the earlier measurements: the others are training.
 
     Args:
         box: the memory. With a memory node on every host, any hosts can form a group.
@@ -87,11 +86,11 @@ def measure(
 
     Raises:
         TypeError, LimitError: the name is not valid; no region was created.
-        ConnectError: a link cannot be measured; the error names the worker's host and the
-            node's host. All workers that still reach the memory raise it.
+        ConnectError: a link cannot be measured; the error names both hosts. All workers that
+            still reach the memory raise it.
         RequestTimeoutError: a worker did not join; the error names its rank.
-        WorkerLostError: a worker died before it had measured all its links; the error names
-            its rank.
+        WorkerLostError: a worker died before it measured all its links; the error names its
+            rank.
     """
     check_box(box)
     check_prefix(name)
