@@ -52,10 +52,10 @@ CLAIMS: Final = (
 )
 BESIDE: Final[dict[PathName, dict[str, str]]] = {
     "memory": {
-        "gRPC unary": ", by mapped memory beside gRPC over loopback",
-        "best gRPC": ", by mapped memory beside gRPC over loopback, which is not made for RDMA",
+        "gRPC unary": ", for mapped memory compared with gRPC over loopback",
+        "best gRPC": ", for mapped memory compared with gRPC over loopback, which is not made for RDMA",
     },
-    "tcp": {"best gRPC": ", beside gRPC, which is not made for RDMA"},
+    "tcp": {"best gRPC": ", compared with gRPC, which is not made for RDMA"},
 }
 """What a ratio of a path compares, where its name does not say it."""
 
