@@ -53,7 +53,8 @@ CLAIMS: Final = (
 BESIDE: Final[dict[PathName, dict[str, str]]] = {
     "memory": {
         "gRPC unary": ", for mapped memory compared with gRPC over loopback",
-        "best gRPC": ", for mapped memory compared with gRPC over loopback, which is not made for RDMA",
+        "best gRPC": ", for mapped memory compared with gRPC over loopback,"
+        " which is not made for RDMA",
     },
     "tcp": {"best gRPC": ", compared with gRPC, which is not made for RDMA"},
 }

@@ -91,14 +91,14 @@ def verdict(results: Results) -> str:
         ahead = paired(by_seed(results[HYBRID]), by_seed(results[ASYNC]))
         if ahead is not None:
             lines.append(
-                f"- Accuracy of H 4 x 4 less that of A16: {ahead.signed} points; published:"
+                f"- Accuracy of H 4 x 4 minus that of A16: {ahead.signed} points; published:"
                 f" {PUBLISHED_AHEAD:+.1f}."
             )
     if ASYNC in results and BASELINE in results:
         behind = paired(by_seed(results[ASYNC]), by_seed(results[BASELINE]))
         if behind is not None:
             lines.append(
-                f"- Accuracy of A16 less that of one process: {behind.signed} points;"
+                f"- Accuracy of A16 minus that of one process: {behind.signed} points;"
                 f" published: {-PUBLISHED_BEHIND:+.1f}."
             )
     return "\n".join(lines)
