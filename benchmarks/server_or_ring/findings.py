@@ -110,8 +110,8 @@ def _elastic(by: Table, model: str) -> str:
     sent = [each["hosts"]["node"]["in_bytes"] / MB for each in (easgd, free)]
     ddp = _speed(by, model, "ddp", MOST)
     return (
-        f"with {MOST} workers EASGD with period 10 sends the node {sent[0]:.0f} MB an iteration,"
-        f" the asynchronous server {sent[1]:.0f} MB; the speed-up of EASGD is"
+        f"with {MOST} workers EASGD with period 10 sends the node {sent[0]:.0f} MB an"
+        f" iteration, the asynchronous server {sent[1]:.0f} MB; the speed-up of EASGD is"
         f" {easgd['speed_up']:.2f}, striped over two nodes"
         f" {_speed(by, model, 'easgd-striped', MOST):.2f}, that of HybridSGD"
         f" {_speed(by, model, 'hybrid', MOST):.2f} and of DDP {ddp:.2f}."
