@@ -88,8 +88,8 @@ def _about(results: Results) -> str:
     return (
         f"{machine['cpu']}, {machine['cores']} cores; Python {machine['python']}, numpy "
         f"{machine['numpy']}, torch {machine['torch']}. {train:,} training and {test:,} test "
-        f"examples (digest {first['data']}) with {first['nonzeros']:.0f} non-zeros each in the "
-        f"mean; the most frequent feature is in {first['most_frequent']:.0%} of them. The "
+        f"examples (digest {first['data']}) with a mean of {first['nonzeros']:.0f} non-zeros "
+        f"each; the most frequent feature is in {first['most_frequent']:.0%} of them. The "
         f"larger class is {first['majority']:.1%} of the test set. "
         + ("One run of each row." if runs == 1 else f"Medians of {runs} runs of each row.")
     )

@@ -114,6 +114,6 @@ def test_findings_are_of_rows_that_are_there():
     lines = findings(all_rows).splitlines()
     assert len(lines) == 13  # four of each model, and one of all
     assert "grows 1.0 times (33 to 33 MB an iteration" in lines[0]
-    assert "where the asynchronous server gets 11 MB" in lines[3]
+    assert "the asynchronous server 11 MB" in lines[3]
     without = {row: each for row, each in all_rows.items() if row.way != "ddp"}
     assert len(findings(without).splitlines()) == 7  # of traffic and server, one of all

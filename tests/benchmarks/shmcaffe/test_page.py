@@ -44,9 +44,9 @@ def test_published_figures_stand_beside_what_was_found(results):
     assert (
         "A16 moved 4.00 times the bytes of H 4 x 4; published: the size of a group, 4" in words
     )
-    assert "less that of A16: +43.0 ± " in words
+    assert "minus that of A16: +43.0 ± " in words
     assert "published: +4.3" in words
-    assert "less that of one process: -44.0 ± " in words
+    assert "minus that of one process: -44.0 ± " in words
     assert "published: -5.7" in words
 
 
