@@ -55,9 +55,14 @@ class Profile:
     @contextmanager
     def sampling(self, *, now_s: Callable[[], float] = time.perf_counter) -> Iterator[None]:
         """Sample what happens inside; only the main thread may do so."""
+        is_taking = False
 
         def take(_number: int, frame: FrameType | None) -> None:
-            self.add(category_of(frame), now_s())
+            nonlocal is_taking
+            if not is_taking:  # on a busy machine the next signal interrupts this handler
+                is_taking = True
+                self.add(category_of(frame), now_s())
+                is_taking = False
 
         before = signal.signal(signal.SIGALRM, take)
         self._last_s = now_s()

@@ -24,7 +24,7 @@ from smbox.memory.orders import ORDER_DONE, ORDER_NBYTES, Block, address_of, wri
 from smbox.memory.reading import Reader
 from smbox.paths.mappings import Mappings
 from smbox.paths.readings import PathRequest, Reading
-from smbox.paths.threads import QueuedWork, ThreadQueue, exclusive
+from smbox.paths.threads import NESTED, QueuedWork, ThreadQueue, exclusive
 from smbox.paths.work import Operation
 from smbox.work import NestedCallError
 
@@ -100,7 +100,6 @@ class LocalQueue(ThreadQueue[LocalWork[Any]]):
             self.writer = Writer.create(self.regions.node.name)
         return self.writer
 
-    @exclusive
     def run_once(self, request: Operation | Reading) -> int | None:
         """Do a change or a read by one call of the library, without a request object.
 
@@ -108,24 +107,30 @@ class LocalQueue(ThreadQueue[LocalWork[Any]]):
             None if it is done, else the number of bytes done. The rest needs a request in the
             queue: to wait for locks, or for a mapping, a writer or a copy of the operand.
         """
-        if self._is_closed:
-            raise PeerLostError("the box was closed", outcome="none")
-        region = self.regions.mapped(request.info.address)
-        if region is None or self._works:
-            return 0
-        first = request.first
-        if isinstance(request, Reading):
-            reader = self.reader
-            out, operand = request.out, request.operand
-            is_done = reader.read_once(region, first, request.limit, out, operand)
-            return None if is_done else reader.done
-        writer, source = self.writer, request.source
-        if writer is None or (source.base is not None and region.may_overlap(source)):
-            return 0
-        order = writer.order
-        nbytes = pack(order, 0, region, request, first)
-        run = writer.short if nbytes <= SHORT_NBYTES else writer.long
-        return None if run(writer.ref, order.ref, 1) else order.words[ORDER_DONE] - first
+        with self._lock:  # what ``exclusive`` does, without its call
+            if self._busy.locked():
+                raise NestedCallError(NESTED)
+            with self._busy:
+                if self._is_closed:
+                    raise PeerLostError("the box was closed", outcome="none")
+                region = self.regions.mapped(request.info.address)
+                if region is None or self._works:
+                    return 0
+                first = request.first
+                if isinstance(request, Reading):
+                    reader = self.reader
+                    out, operand = request.out, request.operand
+                    is_done = reader.read_once(region, first, request.limit, out, operand)
+                    return None if is_done else reader.done
+                writer, source = self.writer, request.source
+                if writer is None or (source.base is not None and region.may_overlap(source)):
+                    return 0
+                order = writer.order
+                nbytes = pack(order, 0, region, request, first)
+                run = writer.short if nbytes <= SHORT_NBYTES else writer.long
+                return (
+                    None if run(writer.ref, order.ref, 1) else order.words[ORDER_DONE] - first
+                )
 
     def cancel(self, work: LocalWork[Any]) -> None:
         """Take a request out of the queue."""
