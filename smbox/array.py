@@ -39,7 +39,8 @@ def register_adapter(kind: type | str, adapter: Adapter) -> None:
 
     Args:
         kind: the class; or "module.Name" of a class, which need not be imported. Adapters
-            registered by class are tried before those registered by name.
+            registered by class are tried first, then the buffer protocol, then adapters
+            registered by name.
         adapter: takes an object and returns a numpy array on the same memory, not a copy,
             because some verbs write to it. Raises TypeError if that is impossible.
     """
@@ -167,14 +168,21 @@ def _shared_array(value: Any) -> NDArray[Any] | None:
     """Return an array on the memory of ``value``, or None if it cannot be shared."""
     if isinstance(value, np.ndarray):
         return value.view(np.ndarray)
-    kinds = type(value).__mro__
-    for kind in (*kinds, *(f"{each.__module__}.{each.__qualname__}" for each in kinds)):
+    for kind in type(value).__mro__:
         if kind in _ADAPTERS:
             return _ADAPTERS[kind](value)
     try:
         return np.asarray(memoryview(value))
     except TypeError:
-        return None
+        return _named_array(value)
+
+
+def _named_array(value: Any) -> NDArray[Any] | None:
+    """Return an array from an adapter that is registered by the name of a class, or None."""
+    for kind in type(value).__mro__:
+        if adapter := _ADAPTERS.get(f"{kind.__module__}.{kind.__qualname__}"):
+            return adapter(value)
+    return None
 
 
 def _untyped(value: Any, dtype: np.dtype[Any]) -> NDArray[Any]:

@@ -174,3 +174,14 @@ def test_bytes_of_needs_a_dtype():
     assert bytes_of(np.array([[1, 2]], "<u2").T).tolist() == [1, 0, 2, 0]
     with pytest.raises(TypeError, match="dtype"):
         bytes_of([1, 2])
+
+
+def test_the_buffer_protocol_comes_before_an_adapter_that_is_registered_by_name(adapters):
+    class Named(bytearray):
+        pass
+
+    def adapter(_value):
+        raise AssertionError("the value has the buffer protocol")
+
+    register_adapter(f"{Named.__module__}.{Named.__qualname__}", adapter)
+    assert bytes_of(Named(b"abc")).tolist() == [97, 98, 99]
