@@ -64,11 +64,14 @@ def create(
     if found is not None:
         return found
     made: list[RegionInfo] = []
-    may_have_head = False
     try:
         head = _make_parts(nodes, request, values, part_name, deadline_s, made)
+    except BaseException:
+        with suppress(SmboxError):
+            free_parts(nodes, made, deadline_s)
+        raise
+    try:
         wanted, contents = creating.describe(request.name, None, None, encode(head), "stripe")
-        may_have_head = True
         with home.named() as paths:
             info = creating.create(paths, wanted, contents, deadline_s)
     except RegionExistsError:  # another client was faster
@@ -79,8 +82,7 @@ def create(
         return winner
     except BaseException:
         with suppress(SmboxError):
-            if may_have_head:
-                _free_head(home, request.name, part_name, deadline_s)
+            _free_head(home, request.name, part_name, deadline_s)
             free_parts(nodes, made, deadline_s)
         raise
     try:
