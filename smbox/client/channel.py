@@ -162,7 +162,7 @@ class Channel(ThreadQueue[Transfer]):
         self._is_dirty = True
         try:
             if not transfer.is_begun:
-                if not (self.flight.messages or self.flight.waiting):
+                if self.is_idle:
                     self._connection.expect()
                 transfer.is_begun = True
                 self.flight.waiting.append(transfer)

@@ -88,23 +88,23 @@ class Share(Tracked):
         nodes: all nodes, by id.
         offset: first byte of the node's part in the whole region's data; None: the request
             changes several regions, so it has no ranges.
-        wanted: the share, of regions of one node.
+        request: the share, of regions of one node.
     """
 
-    def __init__(self, nodes: Nodes, offset: int | None, wanted: PathRequest) -> None:
+    def __init__(self, nodes: Nodes, offset: int | None, request: PathRequest) -> None:
         super().__init__(Work())
-        assert wanted.info is not None
-        self.node = nodes[wanted.info.address.node]
+        assert request.info is not None
+        self.node = nodes[request.info.address.node]
         self._offset = offset
-        self._wanted: PathRequest | None = wanted
+        self._request: PathRequest | None = request
 
     def start(self) -> None:
         """Start the share unless it was started; record the error if that fails."""
-        wanted, self._wanted = self._wanted, None
-        if wanted is not None:
+        request, self._request = self._request, None
+        if request is not None:
             self.work = _Starting()
             try:
-                self.work = self.node.paths.work_of(wanted)
+                self.work = self.node.paths.work_of(request)
                 self.work.begin()
             except SmboxError as error:
                 if isinstance(self.work, _Starting):
