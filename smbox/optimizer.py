@@ -93,11 +93,17 @@ class Optimizer:
         array = source_array(gradient, self.region.dtype, shape, may_be_narrower=True)
         parameters = self._parameters if lr is None else (float(lr), *self._parameters[1:])
         check_parameters(self._code, parameters)
-        operand = operand_of(info.dtype, array)
-        states = tuple(state.info for state in self.states.values())
-        span = 0, info.nbytes
         return Operation(
-            info, "step", self._code, 1.0, *span, array, operand, None, states, parameters
+            info,
+            "step",
+            self._code,
+            1.0,
+            0,
+            info.nbytes,
+            array,
+            operand_of(info.dtype, array),
+            states=tuple(state.info for state in self.states.values()),
+            parameters=parameters,
         )
 
     def free(self) -> None:
@@ -128,8 +134,15 @@ def create_state(paths: PathPair, beside: RegionInfo, name: str, value: float) -
         SmboxError: the node refuses the state.
     """
     paths.data(beside)  # raises if the state would be created in another memory
-    layout = beside.dtype, beside.shape, beside.kind, beside.consistency
-    request = CreateRequest(f"{beside.name}/{name}", *layout, value, exist_ok=True)
+    request = CreateRequest(
+        f"{beside.name}/{name}",
+        beside.dtype,
+        beside.shape,
+        beside.kind,
+        beside.consistency,
+        init=value,
+        exist_ok=True,
+    )
     return creating.create(paths, request, None, None)
 
 

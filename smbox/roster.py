@@ -85,7 +85,9 @@ class View:
     def of(self, rank: int) -> MemberInfo:
         """Return the state of a rank."""
         record = self.records[rank]
-        host, pid, since = (record.host, record.pid, record.since) if record else 3 * (None,)
+        host, pid, since = (
+            (record.host, record.pid, record.since) if record else (None, None, None)
+        )
         progress = int(numbers(self.words[rank, PROGRESS]))
         return MemberInfo(rank, host, pid, since, bool(self.is_alive[rank]), progress)
 

@@ -245,9 +245,14 @@ class SnapshotRead(Read):
     def _create(self, size: int) -> Message:
         self._tries += 1
         token = secrets.token_bytes(16)
-        name = f"snapshot.{token.hex()}"
-        scratch = {"publish": False, "scratch": True}
-        body = Create(name=name, dtype="uint8", shape=(size,), token=token, **scratch)
+        body = Create(
+            name=f"snapshot.{token.hex()}",
+            dtype="uint8",
+            shape=(size,),
+            publish=False,
+            scratch=True,
+            token=token,
+        )
         return Message(Op.CREATE, body=body, limit=1)
 
     def _handle_failure(self, failure: SmboxError) -> None:
