@@ -1,31 +1,19 @@
-"""State of a node: channels, flow control, metrics, and the context that handlers receive.
-
-Flow control to the node: ZeroMQ reads requests ahead and limits their number, not their bytes.
-So each client limits the bytes that it has in flight to its credit, which the reply to a long
-request carries: a large one for a client that sends alone, a small one for each of many.
-
-Flow control to the client: ZeroMQ sends an answer from the memory that holds the copy and does
-not report when it is sent. But it releases that memory then; ``Unsent`` tracks it by weakref.
-"""
+"""State of a node: channels, metrics, and the context that handlers receive."""
 
 from __future__ import annotations
 
 import os
-import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from functools import cached_property
-from typing import Any, Final, TypeAlias
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TypeAlias
 
 from memnode.access import Access
 from memnode.creation import Builds
+from memnode.flow import Unsent
 from memnode.registry import Registry
-from smbox.config import WINDOW_MAX
 from smbox.memory.channels import Answers, ChannelRow
 from smbox.memory.commit import StripeBusy
 from smbox.memory.node_memory import NodeMemory
@@ -33,25 +21,6 @@ from smbox.memory.reading import Reader
 from smbox.wire.codec import Reply, Request
 from smbox.wire.messages import Hello
 from smbox.wire.ops import Op, Status
-
-RECENT_MAX: Final = 32
-"""Number of the last long requests whose senders share the credit."""
-
-FIRST_MIB: Final = 4
-"""Credit of a channel with nothing in flight: many channels may start at the same moment."""
-
-LONG_NBYTES: Final = (FIRST_MIB << 20) // WINDOW_MAX
-"""A window full of requests of this size fits the first credit; longer ones need a reply's."""
-
-ALONE_MIB: Final = WINDOW_MAX
-LEAST_MIB: Final = 2
-SHARED_MIB: Final = 20
-"""Divided among all senders. Eight that start at once make the node grow by some 25 MiB."""
-
-UNSENT_NBYTES_MAX: Final = 3 << 20
-"""With so many bytes of copies unsent, no request of a channel that is answered by a copy is
-started. The kernel buffers some MiB more: eight clients that stop reading in the middle of
-copied reads cost the node 26 MiB."""
 
 Connection = tuple[int, bytes]
 """Index of the listening socket, and ZeroMQ's id of the peer there."""
@@ -63,54 +32,6 @@ class Park(Enum):
     BUSY = 1  # another writer holds a stripe, or a region of the same name is being created
     UNSENT = 2  # too many answers of the channel are unsent: ``wake`` is called
     SLICE = 3  # one slice of its work is done; the next one can start at once
-
-
-class Credit:
-    """Computes credit from the senders of the last long requests."""
-
-    def __init__(self) -> None:
-        self._recent: deque[object] = deque(maxlen=RECENT_MAX)
-
-    def after(self, connection: object) -> int:
-        """Return the credit, in MiB, of a channel after a request of over ``LONG_NBYTES``."""
-        self._recent.append(connection)
-        share = SHARED_MIB // len(set(self._recent))
-        return max(LEAST_MIB, min(share, ALONE_MIB))
-
-
-class Unsent:
-    """The copied answers of a channel that ZeroMQ has not finished sending.
-
-    Args:
-        wake: called, from any thread, when an answer was sent and ``has_room`` returned False.
-    """
-
-    def __init__(self, wake: Callable[[], object]) -> None:
-        self._is_waiting = False
-        self._wake = wake
-        self._answers: deque[tuple[weakref.ref[Any], int]] = deque()
-        self._nbytes = 0
-
-    def add(self, answer: NDArray[np.uint8]) -> None:
-        """Count an answer that has memory of its own; answers are sent in this order."""
-        self._answers.append((weakref.ref(answer, self._sent), answer.nbytes))
-        self._nbytes += answer.nbytes
-
-    def has_room(self) -> bool:
-        """Return whether an answer may be made now; if not, ``wake`` is called when it may."""
-        self._is_waiting = True  # before the test: an answer sent from here on calls wake
-        while self._answers and self._answers[0][0]() is None:  # sent in the order of adding
-            self._nbytes -= self._answers.popleft()[1]
-        self._is_waiting = self._nbytes >= UNSENT_NBYTES_MAX
-        return not self._is_waiting
-
-    def close(self) -> None:
-        """Stop counting; ``wake`` is not called any more."""
-        self._answers.clear()
-
-    def _sent(self, _memory: weakref.ref[Any]) -> None:
-        if self._is_waiting:
-            self._wake()
 
 
 @dataclass(eq=False)

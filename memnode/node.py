@@ -16,7 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, cast
 
 from memnode.access import Access
-from memnode.context import LONG_NBYTES, Channel, Connection, Context, Credit, Outcome, Park
+from memnode.context import Channel, Connection, Context, Outcome, Park
+from memnode.flow import LONG_NBYTES, Credit
 from memnode.handlers import HANDLERS, finish_waits
 from memnode.sessions import Sessions
 from smbox.config import WINDOW_MAX

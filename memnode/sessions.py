@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, cast
 
-from memnode.context import FIRST_MIB, Channel, Connection, Context, Unsent
+from memnode.context import Channel, Connection, Context
+from memnode.flow import ANSWERS_NBYTES, FIRST_MIB, LENT_NBYTES, Unsent
 from smbox.config import WINDOW_MAX
 from smbox.errors import (
     AccessDeniedError,
@@ -37,15 +38,6 @@ SILENT_S: Final = 5.0
 
 FULL_S: Final = 1.0
 """The same when all sessions are taken and another channel sends HELLO."""
-
-ANSWERS_NBYTES: Final = 4 << 20
-"""Limit of a channel for answers in flight that are copies, and for the sources of batches that
-are answered, which also wait at the node. With 4 MiB it has the bandwidth that it has with 16,
-and a client that stops reading costs the node a quarter."""
-
-LENT_NBYTES: Final = WINDOW_MAX << 20
-"""Limit of a channel for LENDs in flight. They need no memory of the node, but the client's
-ZeroMQ buffers answers that the client has not read yet."""
 
 _LOG = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ import secrets
 import numpy as np
 import pytest
 
-from memnode.context import ALONE_MIB, FIRST_MIB, LEAST_MIB, RECENT_MAX, UNSENT_NBYTES_MAX
+from memnode.flow import ALONE_MIB, FIRST_MIB, LEAST_MIB, RECENT_MAX, UNSENT_NBYTES_MAX
 from memnode.node import HOUSEKEEPING_S, PARKED_AFTER_S, PARKED_INTERVAL_S, QUEUE_MAX
 from smbox.memory.journal import Writer
 from smbox.memory.kernels import KernelCode

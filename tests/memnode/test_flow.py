@@ -1,11 +1,11 @@
-"""memnode/context.py: what a channel may have in flight, both ways."""
+"""memnode/flow.py: what a channel may have in flight, both ways."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from memnode.context import (
+from memnode.flow import (
     ALONE_MIB,
     FIRST_MIB,
     LEAST_MIB,

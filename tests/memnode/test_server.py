@@ -14,7 +14,7 @@ import pytest
 import zmq
 
 from memnode.config import Bind, NodeConfig
-from memnode.context import UNSENT_NBYTES_MAX
+from memnode.flow import UNSENT_NBYTES_MAX
 from memnode.server import NodeServer
 from smbox import dtypes
 from smbox.config import WINDOW_MAX
