@@ -10,7 +10,8 @@ from smbox.address import GlobalAddress
 from smbox.array import register_adapter
 from smbox.batch import Batch
 from smbox.box import Box
-from smbox.connecting import connect, local
+from smbox.connecting import connect
+from smbox.embedded import local
 from smbox.errors import (
     AccessDeniedError,
     AddressRangeError,

@@ -13,15 +13,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from smbox import connecting
-from smbox.connecting import EmbeddedNode
+from smbox import embedded
+from smbox.embedded import EmbeddedNode
 from smbox.errors import ConfigError, ConnectError
 
 WAIT_S = 60.0
 
 ORPHAN = """
 import sys, time
-from smbox.connecting import EmbeddedNode
+from smbox.embedded import EmbeddedNode
 node = EmbeddedNode("16MiB")
 print(node.pid, node._name, flush=True)
 time.sleep(600)
@@ -36,7 +36,7 @@ def is_gone(pid):
 
 
 def test_a_box_of_ones_own_works_and_leaves_nothing():
-    with connecting.local("16MiB") as box:
+    with embedded.local("16MiB") as box:
         region = box.create("w", init=np.arange(4.0))
         region.accumulate(np.ones(4))
         assert (region.get() == [1, 2, 3, 4]).all()
@@ -49,7 +49,7 @@ def test_a_box_of_ones_own_works_and_leaves_nothing():
 
 @pytest.mark.parametrize("transport", ["tcp", "shm"])
 def test_a_killed_node_is_started_again_with_its_memory(transport):
-    with connecting.local("16MiB", transport=transport, timeout_s=WAIT_S) as box:
+    with embedded.local("16MiB", transport=transport, timeout_s=WAIT_S) as box:
         region = box.create("w", init=np.zeros(4))
         address, pid = box.address, box.stats()["pid"]
         os.kill(pid, signal.SIGKILL)
@@ -73,12 +73,12 @@ def test_the_node_ends_with_its_parent_even_if_that_is_killed(until):
 @pytest.mark.parametrize(("memory", "told"), [("plenty", "'plenty'"), (4096, "at least 1 MiB")])
 def test_memory_that_no_node_can_have_is_named_before_one_is_started(memory, told, capfd):
     with pytest.raises(ConfigError, match=told):
-        connecting.local(memory)
+        embedded.local(memory)
     assert capfd.readouterr().err == ""
 
 
 def test_a_node_that_does_not_start(monkeypatch):
-    monkeypatch.setattr(connecting.sys, "executable", "/bin/false")
+    monkeypatch.setattr(embedded.sys, "executable", "/bin/false")
     with pytest.raises(ConnectError):
         EmbeddedNode("16MiB")
 
@@ -107,8 +107,8 @@ def test_a_node_that_says_no_ready_line_does_not_start(
     fake = tmp_path / "python"
     fake.write_text(PRINTS.format(python=sys.executable, text=text, seconds=seconds))
     fake.chmod(0o700)
-    monkeypatch.setattr(connecting.sys, "executable", str(fake))
-    monkeypatch.setattr(connecting, "READY_TIMEOUT_S", 2.0)
+    monkeypatch.setattr(embedded.sys, "executable", str(fake))
+    monkeypatch.setattr(embedded, "READY_TIMEOUT_S", 2.0)
     begun_s = time.monotonic()
     with pytest.raises(ConnectError, match=told):
         EmbeddedNode("16MiB")
@@ -136,5 +136,5 @@ def test_a_process_with_many_files_starts_a_node():
     with contextlib.ExitStack() as files:
         for _ in range(1100):
             files.enter_context(open(os.devnull))
-        with connecting.local("16MiB") as box:
+        with embedded.local("16MiB") as box:
             assert box.create("w", shape=3).get().tolist() == [0.0, 0.0, 0.0]
