@@ -225,7 +225,7 @@ static inline u64 lock_byte(const struct region *region, u64 stripe) {
     return region->lock + stripe * region->stripe_nbytes;
 }
 
-/* Byte locks of the lock file (read.c). smbox_lock returns DONE, BUSY or LOCK_FAILED. */
+/* Byte locks of the lock file (locks.c). smbox_lock returns DONE, BUSY or LOCK_FAILED. */
 enum result smbox_lock(i64 locks, u64 byte);
 void smbox_unlock(i64 locks, u64 byte);
 

@@ -1,0 +1,34 @@
+/* Byte locks of the lock file, for readers and writers: open file description locks, which the
+ * kernel releases when the file is closed. */
+#define _GNU_SOURCE
+#include "native.h"
+
+#include <errno.h>
+#include <fcntl.h>
+
+#ifndef F_OFD_SETLK
+#define F_OFD_SETLK 37
+#endif
+
+static int set_lock(i64 locks, u64 byte, short type) {
+    struct flock request = {0};
+    request.l_type = type;
+    request.l_whence = SEEK_SET;
+    request.l_start = (off_t)byte;
+    request.l_len = 1;
+    int failed;
+    do
+        failed = fcntl((int)locks, F_OFD_SETLK, &request);
+    while (failed && errno == EINTR);
+    return failed ? errno : 0;
+}
+
+/* SETLK, not SETLKW: a wait in C would delay Ctrl-C. */
+enum result smbox_lock(i64 locks, u64 byte) {
+    int error = set_lock(locks, byte, F_WRLCK);
+    if (!error)
+        return DONE;
+    return error == EAGAIN || error == EACCES ? BUSY : LOCK_FAILED;
+}
+
+void smbox_unlock(i64 locks, u64 byte) { (void)set_lock(locks, byte, F_UNLCK); }
