@@ -11,7 +11,7 @@ from memnode.access import Access
 from memnode.node import HOUSEKEEPING_S
 from smbox.keys import Authorised, Role, add_client, make_node_key, read_client_key
 from smbox.memory.mapped import SLICE_NBYTES
-from smbox.wire.messages import Attach, Create, Empty, Free, Publish
+from smbox.wire.messages import Attach, Create, Empty, Free, ListRegions, Publish
 from smbox.wire.ops import Op, Status
 
 
@@ -52,6 +52,20 @@ def test_another_clients_scratch_memory_is_closed(guarded_bench):
         other.ask(Op.FREE, body=Free(address=address)),
     ):
         assert asked.status is Status.ACCESS_DENIED
+
+
+def test_a_page_of_regions_has_the_names_that_its_client_may_see_and_no_others(guarded_bench):
+    bench, enter = guarded_bench
+    for name in ("others", "run/a", "more", "run/b", "last"):
+        bench.peer().create(name)
+    reader, pages, after = enter(Role.READ, "run/"), [], -1
+    while True:
+        page = reader.ask(Op.LIST, body=ListRegions(after=after, limit=1)).body
+        pages.append(([region.name for region in page.regions], page.more))
+        if not page.more:
+            break
+        after = page.regions[-1].address
+    assert pages == [(["run/a"], True), (["run/b"], False)]
 
 
 def test_a_key_that_is_taken_back_ends_what_its_client_is_making(guarded_bench, tmp_path):
