@@ -50,7 +50,7 @@ def left_s(deadline_s: float) -> float:
     return max(0.0, deadline_s - time.monotonic())
 
 
-def look_s(deadline_s: float) -> float:
+def request_timeout_s(deadline_s: float) -> float:
     """Return the timeout in seconds of a request of a call.
 
     A request may take ANSWER_MIN_S even if less is left, but all requests of a call end at most
@@ -60,9 +60,9 @@ def look_s(deadline_s: float) -> float:
     return max(left, min(left + ANSWER_MIN_S, ANSWER_MIN_S), 0.0)
 
 
-def answer_s(deadline_s: float | None) -> float | None:
-    """Return ``look_s``, or None (the timeout of the box) if there is no deadline."""
-    return None if deadline_s is None else look_s(deadline_s)
+def optional_timeout_s(deadline_s: float | None) -> float | None:
+    """Return ``request_timeout_s``; without a deadline None, the timeout of the box."""
+    return None if deadline_s is None else request_timeout_s(deadline_s)
 
 
 @contextmanager

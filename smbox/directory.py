@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from smbox import head
-from smbox.deadline import answer_s, deadline_given
+from smbox.deadline import deadline_given, optional_timeout_s
 from smbox.errors import (
     ConfigError,
     LayoutMismatchError,
@@ -96,7 +96,7 @@ class Directory:
             except LayoutMismatchError:
                 # If the region is a head, an error about the striped region is more helpful.
                 with suppress(RegionNotFoundError, RegionFreedError):
-                    wait_s = paths.seconds(answer_s(deadline_s))
+                    wait_s = paths.seconds(optional_timeout_s(deadline_s))
                     info = paths.control().find(request.name, request.kind, wait_s)
                     _check_single(paths, info, request, deadline_s)
                 raise
@@ -211,7 +211,9 @@ def find(paths: PathPair, name: str, deadline_s: float | None) -> RegionInfo:
 def head_of(paths: PathPair, info: RegionInfo, deadline_s: float | None) -> head.Head | None:
     """Return the decoded head if the array ``info`` is the head of a striped region."""
     region = Region(paths, info)
-    return head.read(info, lambda nbytes: region[:nbytes].get(timeout_s=answer_s(deadline_s)))
+    return head.read(
+        info, lambda nbytes: region[:nbytes].get(timeout_s=optional_timeout_s(deadline_s))
+    )
 
 
 def _check_single(

@@ -18,7 +18,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from smbox.deadline import deadline_given, deadline_of, look_s
+from smbox.deadline import deadline_given, deadline_of, request_timeout_s
 from smbox.errors import ConfigError, PeerLostError, RegionFreedError, SmboxError
 from smbox.lease import RENEWALS, Lease
 from smbox.member_record import Record
@@ -102,13 +102,13 @@ class Holder:
 
     def _refresh(self, deadline_s: float) -> None:
         """Read the roster; write the record of this process if its generation is new."""
-        if self._look(deadline_s).records[self._place] is None:
+        if self._read(deadline_s).records[self._place] is None:
             self._write_record(deadline_s)
 
-    def _look(self, deadline_s: float | None = None) -> View:
+    def _read(self, deadline_s: float | None = None) -> View:
         self._lease.check_process()
         mine = self._place if self._lease.is_held else None
-        return self._roster.look(mine=mine, deadline_s=deadline_s)
+        return self._roster.read(mine=mine, deadline_s=deadline_s)
 
     def _begin(self, deadline_s: float | None = None) -> None:
         """Write the record of a place that was just taken, and start to renew its lease.
@@ -122,7 +122,7 @@ class Holder:
             keep(self)
             self.memory.before_close(self._close)
         except BaseException:
-            left_s = math.inf if deadline_s is None else look_s(deadline_s)
+            left_s = math.inf if deadline_s is None else request_timeout_s(deadline_s)
             self.leave(timeout_s=min(LEAVE_TIMEOUT_S, left_s))
             raise
 

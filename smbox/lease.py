@@ -32,7 +32,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from smbox.deadline import answer_s, held
+from smbox.deadline import held, optional_timeout_s
 from smbox.errors import ConfigError, LeaseLostError
 from smbox.region import Region
 
@@ -103,7 +103,7 @@ def expire(row: Region, word: int, *, deadline_s: float | None = None) -> bool:
     """
     mark = np.zeros(row.shape, np.int64)
     mark[0, 0] = word | EXPIRED
-    old = row.fetch_and_op(mark, "max", timeout_s=answer_s(deadline_s))
+    old = row.fetch_and_op(mark, "max", timeout_s=optional_timeout_s(deadline_s))
     return int(old[0, 0]) | EXPIRED == word | EXPIRED
 
 
@@ -274,6 +274,6 @@ class Lease:
         """
         lease_ms = max(1, round(min(self.lease_s * _PER_SECOND, NUMBER_MAX)))
         words = [[generation << NUMBER_BITS | number for number in (*row, lease_ms)]]
-        operand, wait_s = np.array(words, np.int64), answer_s(deadline_s)
+        operand, wait_s = np.array(words, np.int64), optional_timeout_s(deadline_s)
         old: I64 = self.row.fetch_and_op(operand, "max", timeout_s=wait_s)[0]
         return old

@@ -70,7 +70,7 @@ class Lock(Holder):
 
     def holder(self) -> MemberInfo | None:
         """Return the holder of the lock now: host, pid, since; None if it is free."""
-        view = self._roster.look()
+        view = self._roster.read()
         return None if view.is_free(_PLACE) else view.of(_PLACE)
 
     def acquire(self, *, timeout_s: float | None = None) -> int:
@@ -93,7 +93,7 @@ class Lock(Holder):
         while True:
             version = self._roster.version(deadline_s=deadline_s)
             view = self._roster.watch(_PLACE, deadline_s=deadline_s)
-            wait_s = min(left_s(deadline_s), self._roster.look_s(_PLACE))
+            wait_s = min(left_s(deadline_s), self._roster.poll_s(_PLACE))
             if view.is_free(_PLACE):
                 if lease.take(view.generation(_PLACE), [0, 0], deadline_s=deadline_s):
                     break

@@ -53,7 +53,7 @@ class Member(Holder):
     @property
     def count(self) -> int:
         """Number of living members now, with this one; reads the node."""
-        return self.look().count
+        return self.read().count
 
     @property
     def workers(self) -> int:
@@ -65,23 +65,23 @@ class Member(Holder):
         """Result of the last read, at most a fraction of a lease old; sends no request."""
         return self._roster.seen
 
-    def look(self) -> View:
+    def read(self) -> View:
         """Read all places now.
 
         Raises:
             RequestTimeoutError: the node did not answer.
             LeaseLostError: this is a forked child; only its parent has joined.
         """
-        return self._look()
+        return self._read()
 
     def members(self) -> list[MemberInfo]:
         """Return the members that joined and did not leave, by rank, with dead ones."""
-        view = self.look()
+        view = self.read()
         return [view.of(rank) for rank in sorted(view.alive() + view.expired())]
 
     def missing(self) -> list[MemberInfo]:
         """Return the expired members and the expected ranks that never joined."""
-        view = self.look()
+        view = self.read()
         ranks = view.expired() + view.never_came(self.expected)
         return [view.of(rank) for rank in sorted(ranks)]
 
@@ -148,14 +148,14 @@ class Member(Holder):
 
     def _absent(self, number: int, deadline_s: float | None) -> list[MemberInfo]:
         """Return the members that a meeting waits for."""
-        view = self._look(deadline_s)
+        view = self._read(deadline_s)
         is_here = meeting.has_arrived(numbers(view.words[:, MEETINGS]), number)
         late = [rank for rank in view.alive() if not is_here[rank]]
         return [view.of(rank) for rank in late + view.never_came(self.expected)]
 
     def _write_record(self, deadline_s: float | None) -> None:
         super()._write_record(deadline_s)
-        self._look(deadline_s)  # ``seen`` contains this member from now on
+        self._read(deadline_s)  # ``seen`` contains this member from now on
 
     def _refresh(self, deadline_s: float) -> None:
         self._roster.ask_node(self.interval_s)
@@ -212,7 +212,7 @@ def join(
         lease = Lease(roster.place(place), lease_s)
         if lease.take(view.generation(place), _first_values(view, place, launch)):
             break
-        roster.look()
+        roster.read()
     return Member(
         roster,
         lease,
@@ -241,9 +241,9 @@ def _first_values(view: View, rank: int, launch: str) -> list[int]:
 
 def _await_place(roster: Roster, rank: int) -> View:
     """Wait until a rank is free; raise RankTakenError once its holder renews its lease."""
-    first = view = roster.look()
+    first = view = roster.read()
     while not view.is_free(rank):
-        roster.wait(roster.version(), roster.look_s(rank))
+        roster.wait(roster.version(), roster.poll_s(rank))
         view = roster.watch(rank)
         if view.is_alive[rank] and view.words[rank, LEASE] != first.words[rank, LEASE]:
             holder = view.of(rank)

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from smbox.deadline import ANSWER_MIN_S, answer_s, held, left_s
+from smbox.deadline import ANSWER_MIN_S, held, left_s, optional_timeout_s
 from smbox.directory import Directory
 from smbox.errors import RequestTimeoutError, SmboxError, TransportError
 from smbox.lease import I64, LEFT, RENEWALS, expire, generations, is_held, leases_s, numbers
@@ -107,19 +107,19 @@ class Watch:
     def __init__(self, count: int) -> None:
         self._words = np.zeros(count, np.int64)
         self._since_s = np.zeros(count)
-        self._looked_s = -math.inf
+        self._observed_s = -math.inf
 
     def forget(self) -> None:
-        """Restart all measurements at the next look, for example after a failed read."""
-        self._looked_s = -math.inf
+        """Restart all measurements at the next observation, for example after a failed read."""
+        self._observed_s = -math.inf
 
-    def look(
+    def observe(
         self, words: I64, lease_s: NDArray[np.float64], *, began_s: float, ended_s: float
     ) -> NDArray[np.bool_]:
         """Return which words stayed the same for longer than their lease, ``[count]``.
 
-        If more time than a lease lies between two looks, its measurement restarts: an observer
-        that was stopped does not expire the others.
+        If more time than a lease lies between two observations, its measurement restarts: an
+        observer that was stopped does not expire the others.
 
         Args:
             words: the words that were just read, ``[count]``.
@@ -127,10 +127,10 @@ class Watch:
             began_s: monotonic time before the read.
             ended_s: monotonic time after the read.
         """
-        is_new = (words != self._words) | (began_s - self._looked_s > lease_s)
+        is_new = (words != self._words) | (began_s - self._observed_s > lease_s)
         self._since_s[is_new] = ended_s
         self._words[:] = words
-        self._looked_s = ended_s
+        self._observed_s = ended_s
         return began_s - self._since_s > lease_s
 
 
@@ -167,9 +167,9 @@ class Roster:
         self._watch = Watch(capacity)
         self._records: list[Record | None] = [None] * capacity
         self._mutex = threading.Lock()
-        self.seen = self.look()
+        self.seen = self.read()
 
-    def look_s(self, rank: int) -> float:
+    def poll_s(self, rank: int) -> float:
         """Return the seconds between two reads for a rank, a fraction of its lease."""
         return float(leases_s(self.seen.words[rank, LEASE_MS])) / RENEWALS
 
@@ -180,9 +180,9 @@ class Roster:
     def write(self, rank: int, record: Record, *, deadline_s: float | None = None) -> None:
         """Write the record of the holder of a rank."""
         row = self._rows[rank : rank + 1]
-        row.put(record.row()[None], timeout_s=answer_s(deadline_s))
+        row.put(record.row()[None], timeout_s=optional_timeout_s(deadline_s))
 
-    def look(self, *, mine: int | None = None, deadline_s: float | None = None) -> View:
+    def read(self, *, mine: int | None = None, deadline_s: float | None = None) -> View:
         """Read all places now, and expire members that did not renew in time.
 
         Args:
@@ -194,7 +194,7 @@ class Roster:
         """
         with held(self._mutex, deadline_s):
             try:
-                self.seen = self._look(mine, deadline_s)
+                self.seen = self._read(mine, deadline_s)
             except SmboxError:
                 self._watch.forget()
                 raise
@@ -209,8 +209,8 @@ class Roster:
         is_over = deadline_s is not None and left_s(deadline_s) <= 0.0
         if not (is_over or self.seen.is_free(rank)):
             with suppress(RequestTimeoutError, TransportError):
-                self.ask_node(min(ANSWER_MIN_S, self.look_s(rank)))
-        return self.look(deadline_s=deadline_s)
+                self.ask_node(min(ANSWER_MIN_S, self.poll_s(rank)))
+        return self.read(deadline_s=deadline_s)
 
     def ask_node(self, timeout_s: float) -> None:
         """Check that the node answers, which a read of mapped memory does not show.
@@ -227,12 +227,12 @@ class Roster:
                 self._watch.forget()
             raise
 
-    def _look(self, mine: int | None, deadline_s: float | None) -> View:
+    def _read(self, mine: int | None, deadline_s: float | None) -> View:
         began_s = time.monotonic()
-        words: I64 = self._places.get(timeout_s=answer_s(deadline_s))
+        words: I64 = self._places.get(timeout_s=optional_timeout_s(deadline_s))
         ended_s = time.monotonic()
         self._read_records(words[:, LEASE], deadline_s)
-        is_gone = self._watch.look(
+        is_gone = self._watch.observe(
             words[:, LEASE], leases_s(words[:, LEASE_MS]), began_s=began_s, ended_s=ended_s
         )
         is_alive = is_held(words[:, LEASE])
@@ -255,7 +255,7 @@ class Roster:
         if not changed:
             return
         first, limit = changed[0], changed[-1] + 1
-        rows: I64 = self._rows[first:limit].get(timeout_s=answer_s(deadline_s))
+        rows: I64 = self._rows[first:limit].get(timeout_s=optional_timeout_s(deadline_s))
         for rank in changed:
             found = Record.of(rows[rank - first])
             if found is not None and found.generation != present[rank]:
@@ -269,4 +269,4 @@ class Roster:
 
     def version(self, *, deadline_s: float | None = None) -> int:
         """Return the current version of the places, for ``wait``."""
-        return self._places.wait(0, timeout_s=answer_s(deadline_s))
+        return self._places.wait(0, timeout_s=optional_timeout_s(deadline_s))

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from smbox import dtypes
 from smbox.array import as_bytes
-from smbox.deadline import ANSWER_MIN_S, deadline_of, left_s, look_s
+from smbox.deadline import ANSWER_MIN_S, deadline_of, left_s, request_timeout_s
 from smbox.errors import ConfigError, LayoutMismatchError, RequestTimeoutError, SmboxError
 from smbox.handle import Handle
 from smbox.memory.kernels import BarrierWord, KernelCode
@@ -184,7 +184,7 @@ def barrier(paths: PathPair, name: str, parties: int, timeout_s: float | None) -
             met = _generation(arrival.result())
             _wait_until(paths, info, lambda now: _generation(now) > met, deadline_s, "barrier")
         except RequestTimeoutError as error:
-            found = _withdraw(paths, info, member, look_s(deadline_s))
+            found = _withdraw(paths, info, member, request_timeout_s(deadline_s))
             met = _arrived_at(arrival)
             if found is None or _generation(found) <= met:
                 raise _timeout(info, wanted_s, found) from error
@@ -278,8 +278,8 @@ def _wait_until(
     """Read a region's words at each new version until a condition on them is met."""
     words = np.empty(info.shape, info.dtype.numpy)
     while True:
-        version = paths.data(info).version(info, look_s(deadline_s))
-        paths.finish(Reading(info, 0, info.nbytes, words), look_s(deadline_s))
+        version = paths.data(info).version(info, request_timeout_s(deadline_s))
+        paths.finish(Reading(info, 0, info.nbytes, words), request_timeout_s(deadline_s))
         if is_met(words):
             return words
         paths.wait_version(info, version + 1, left_s(deadline_s), op=op)

@@ -25,7 +25,7 @@ MEMORY = "512MiB"
 """Each tcp channel that fetches needs some 16 MiB for answers; it is not taken before."""
 
 WORKER = Path(__file__).with_name("worker.py")
-LOOK_S = 0.1
+POLL_S = 0.1
 SAID_CHARACTERS = 4000
 
 
@@ -77,7 +77,7 @@ class Cluster:
                         raise RunFailedError(
                             f"not done after {timeout_s:.0f} s\n{self._said()}"
                         )
-                    time.sleep(LOOK_S)
+                    time.sleep(POLL_S)
                 return _node_cpu_s()
             finally:
                 for worker in self._workers.values():

@@ -13,11 +13,11 @@ from result_files import Result
 
 from server_or_ring.rows import Row, parameters_of, predicted
 from server_or_ring.tables import TITLES, Results
-from smbox_torch.planning.ways import WAYS
+from smbox_torch.planning.methods import METHODS
 
 DPI, BEYOND_DPI = 100, 90
 BEYOND = (2, 4, 6, 10, 20, 50, 100, 200, 500, 1000)
-COLORS = dict(zip(WAYS, (f"C{number}" for number in range(len(WAYS))), strict=True))
+COLORS = dict(zip(METHODS, (f"C{number}" for number in range(len(METHODS))), strict=True))
 DASHES = {"hybrid": "--", "easgd-striped": ":"}
 """Lines that may lie on each other."""
 
@@ -35,7 +35,7 @@ def draw_speed_ups(results: Results, path: Path) -> None:
     size = max(4.2 * len(models), 9), 4.6
     with panels(path, (1, len(models)), size, dpi=DPI) as (line,):
         for axes, model in zip(line, models, strict=True):
-            for way in WAYS:
+            for way in METHODS:
                 mine = {r: x for r, x in results.items() if (r.model, r.way) == (model, way)}
                 _speed_up(axes, way, mine)
             counts = sorted({row.workers for row in results})
@@ -74,7 +74,7 @@ def draw_over_time(results: Results, path: Path) -> None:
         if (row.model, row.workers) == (model, most)
     }
     with panels(path, (len(chosen), 2), (11, 1.7 * len(chosen)), dpi=DPI) as lines:
-        for line, way in zip(lines, (way for way in WAYS if way in chosen), strict=True):
+        for line, way in zip(lines, (way for way in METHODS if way in chosen), strict=True):
             _over_time(line, chosen[way])
             title = f"{TITLES[way]}, {model}, {most} workers: Mbit/s"
             line[0].set_title(title, fontsize="small")
@@ -110,7 +110,7 @@ def draw_beyond(rows: Sequence[Row], path: Path) -> None:
     size = 3.6 * len(rows), 4.6
     with panels(path, (1, len(rows)), size, dpi=BEYOND_DPI, which="both") as (line,):
         for axes, row in zip(line, rows, strict=True):
-            for way in WAYS:
+            for way in METHODS:
                 _planned(axes, replace(row, way=way))
             axes.set_xscale("log")
             axes.set_yscale("log")

@@ -14,8 +14,8 @@ from server_or_ring.compute import BATCH, MEASURED
 from server_or_ring.layers import Layer, even, layers_of
 from smbox_torch.planning import models
 from smbox_torch.planning.file import FLOAT32
+from smbox_torch.planning.methods import METHODS, Setup
 from smbox_torch.planning.rates import Prediction, Rates, predict
-from smbox_torch.planning.ways import WAYS, Setup
 
 WORKERS = (2, 6, 4)
 """In this order: an interrupted grid has the ends first."""
@@ -32,7 +32,7 @@ class Row:
 
     Attributes:
         model: of torchvision; or "even", equal layers.
-        way: key of ``smbox_torch.planning.ways.WAYS``.
+        way: key of ``smbox_torch.planning.methods.METHODS``.
         workers: in all, each a host, but of hybrid ``per_host`` on a host.
         scale: the model and the computation are divided by it, the link is not: so the ratio
             of transfer to computation stays.
@@ -121,7 +121,7 @@ def grid(seconds: Mapping[str, float], scale: float = Row.scale) -> Iterator[Row
     """
     for model in MEASURED:
         for workers in WORKERS:
-            for way in WAYS:
+            for way in METHODS:
                 yield Row(model, way, workers, scale=scale, compute_s=seconds[model])
 
 

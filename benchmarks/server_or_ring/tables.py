@@ -9,7 +9,7 @@ from pages import table
 from result_files import Result
 
 from server_or_ring.rows import Row, parameters_of, predicted
-from smbox_torch.planning.ways import WAYS
+from smbox_torch.planning.methods import METHODS
 
 TITLES = {
     "server-sync": "ParameterServer",
@@ -34,7 +34,7 @@ def error(row: Row, result: Result) -> float:
 
 def measured(results: Results) -> str:
     """Lay out what was measured, with the planner's figure beside it."""
-    head = ("model", "way", "workers", "images/s", "speed-up", "utilisation")
+    head = ("model", "method", "workers", "images/s", "speed-up", "utilisation")
     head += ("planner, images/s", "error", "saturates (planner)")
     lines = []
     for row, result in ordered(results):
@@ -62,7 +62,7 @@ def ordered(results: Results) -> list[tuple[Row, Result]]:
 
 def sorted_rows(rows: Sequence[Row]) -> list[Row]:
     """Sort by model, way and number of workers."""
-    models, ways = list(dict.fromkeys(row.model for row in rows)), list(WAYS)
+    models, ways = list(dict.fromkeys(row.model for row in rows)), list(METHODS)
     return sorted(
         rows, key=lambda row: (models.index(row.model), ways.index(row.way), row.workers)
     )
@@ -70,7 +70,7 @@ def sorted_rows(rows: Sequence[Row]) -> list[Row]:
 
 def moved(results: Results) -> str:
     """Lay out bytes and packets of an iteration: of the busiest node and the busiest worker."""
-    head = ("model", "way", "workers", "node in, MB", "node out, MB", "worker in, MB")
+    head = ("model", "method", "workers", "node in, MB", "node out, MB", "worker in, MB")
     head += ("worker out, MB", "node packets in", "node packets out", "cores busy")
     lines = []
     for row, result in ordered(results):
@@ -97,7 +97,7 @@ PACKETS = ("in_packets", "out_packets")
 
 def foreseen(rows: Sequence[Row]) -> str:
     """Lay out the planner's figures of rows that nobody measures."""
-    head = ("model", "way", "workers", "images/s", "speed-up", "utilisation", "saturates")
+    head = ("model", "method", "workers", "images/s", "speed-up", "utilisation", "saturates")
     lines = []
     for row in rows:
         each = predicted(row, parameters_of(row.model))
@@ -122,13 +122,13 @@ def errors(results: Results) -> str:
     count = sum(each > 0 for each in of_all)
     verdict = "met" if middle <= GOAL else "**missed**"
     lines = []
-    for way in WAYS:
+    for way in METHODS:
         mine = [error(row, result) for row, result in results.items() if row.way == way]
         if mine:
             size = statistics.median(abs(each) for each in mine)
             span = f"{min(mine):+.0%} to {max(mine):+.0%}"
             lines.append((TITLES[way], str(len(mine)), f"{size:.0%}", span))
-    head = ("way", "rows", "median of the size", "lowest to highest")
+    head = ("method", "rows", "median of the size", "lowest to highest")
     return (
         f"Median of the size of the error over {len(of_all)} rows: {middle:.1%}; goal: at most"
         f" {GOAL:.0%}, {verdict}. The errors are from {min(of_all):+.0%} to {max(of_all):+.0%};"

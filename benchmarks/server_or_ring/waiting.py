@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from server_or_ring.layers import Layer
-from smbox_torch.planning.ways import BACKWARD
+from smbox_torch.planning.methods import BACKWARD
 
 GRADIENT = 1e-3
 

@@ -118,8 +118,8 @@ class World:
     @property
     def host_token(self) -> str:
         """Identifier that this host's workers of one start share: 12 hex digits."""
-        told = f"{self.run_id}|{self.restart}|{self.group_rank}|{self.local_world_size}"
-        return hashlib.sha256(told.encode()).hexdigest()[:12]
+        identity = f"{self.run_id}|{self.restart}|{self.group_rank}|{self.local_world_size}"
+        return hashlib.sha256(identity.encode()).hexdigest()[:12]
 
     def rank_of(self, local_rank: int) -> int:
         """Return the rank of a worker of this host; ranks on a host are consecutive."""

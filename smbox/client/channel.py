@@ -34,7 +34,7 @@ SLICE_S: Final = 0.05
 HANDOVER_S: Final = 1e-4
 RELEASE_S: Final = 0.9
 """How long a cancelled or failed verb waits until nothing reads its array any more."""
-LOOK_S: Final = 0.002
+POLL_S: Final = 0.002
 HOLDER_FACTS: Final = ("region", "stripe", "holder_pid")
 
 
@@ -104,7 +104,7 @@ class Channel(ThreadQueue[Transfer]):
         while not self._is_released():
             if time.monotonic() >= limit_s:
                 return False
-            self.move(time.monotonic() + LOOK_S)
+            self.move(time.monotonic() + POLL_S)
             time.sleep(HANDOVER_S)
         return True
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from numpy.typing import NDArray
 
-from smbox.deadline import ANSWER_MIN_S, look_s
+from smbox.deadline import ANSWER_MIN_S, request_timeout_s
 from smbox.errors import (
     LayoutMismatchError,
     PeerLostError,
@@ -101,7 +101,7 @@ def _free_head(home: Node, name: str, part_name: str, deadline_s: float | None) 
         SmboxError: the head's node does not answer, so the head may exist.
     """
     with suppress(RegionNotFoundError):
-        wait_s = ANSWER_MIN_S if deadline_s is None else look_s(deadline_s)
+        wait_s = ANSWER_MIN_S if deadline_s is None else request_timeout_s(deadline_s)
         info = home.control.find(name, RegionKind.ARRAY, wait_s)
         head = home.head_of(info, deadline_s)
         if head is not None and head.part_name == part_name:

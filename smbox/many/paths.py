@@ -12,7 +12,7 @@ import time
 from typing import Final, cast
 
 from smbox.combining import Group, Tracked
-from smbox.deadline import left_s, look_s
+from smbox.deadline import left_s, request_timeout_s
 from smbox.errors import RequestTimeoutError, SmboxError
 from smbox.many.striping import Nodes, StripedInfo, versions_of
 from smbox.paths.readings import PathRequest
@@ -207,7 +207,7 @@ class VersionSum(Work):
         """Read the versions after each change of a part until the sum is reached."""
         while True:
             try:
-                versions = versions_of(self._nodes, self._info, look_s(deadline_s))
+                versions = versions_of(self._nodes, self._info, request_timeout_s(deadline_s))
             except RequestTimeoutError as error:  # ends the wait, which changed nothing
                 self._silent = {fact: error.facts[fact] for fact in ("node", "node_address")}
                 return False

@@ -16,7 +16,7 @@ from itertools import pairwise
 from smbox import directory, dtypes
 from smbox.address import GlobalAddress
 from smbox.box import Box
-from smbox.deadline import answer_s
+from smbox.deadline import optional_timeout_s
 from smbox.errors import (
     AddressRangeError,
     ConfigError,
@@ -69,21 +69,23 @@ class Node:
             RegionNotFoundError: no array has this name.
         """
         with self.named():
-            return self.control.find(name, RegionKind.ARRAY, self.answer_s(deadline_s))
+            return self.control.find(
+                name, RegionKind.ARRAY, self.optional_timeout_s(deadline_s)
+            )
 
     def head_of(self, info: RegionInfo, deadline_s: float | None = None) -> Head | None:
         """Return the head of a striped region if ``info`` is one, else None."""
         with self.named():
             return directory.head_of(self.paths, info, deadline_s)
 
-    def answer_s(self, deadline_s: float | None) -> float:
+    def optional_timeout_s(self, deadline_s: float | None) -> float:
         """Return the timeout of one request, in seconds; without deadline that of the box."""
-        return self.paths.seconds(answer_s(deadline_s))
+        return self.paths.seconds(optional_timeout_s(deadline_s))
 
     def was_freed(self, info: RegionInfo, deadline_s: float | None) -> bool:
         """Return whether a region of this node was freed."""
         try:
-            self.control.locate(info.address, self.answer_s(deadline_s))
+            self.control.locate(info.address, self.optional_timeout_s(deadline_s))
         except (RegionFreedError, AddressRangeError):
             return True
         return False
@@ -91,7 +93,7 @@ class Node:
     def free(self, info: RegionInfo, deadline_s: float | None = None) -> None:
         """Free a region of this node; see ``Box.free``."""
         with self.named():
-            self.paths.control(info).free(info.address, self.answer_s(deadline_s))
+            self.paths.control(info).free(info.address, self.optional_timeout_s(deadline_s))
 
     @contextmanager
     def named(self) -> Iterator[PathPair]:
@@ -227,7 +229,7 @@ def _check_part(nodes: Nodes, name: str, part: RegionInfo, deadline_s: float | N
     with node.named():
         if node.control.node.uuid != part.node_uuid:
             node.control.stats(
-                node.answer_s(deadline_s)
+                node.optional_timeout_s(deadline_s)
             )  # raises if this box has the older memory
             raise PeerLostError(
                 "the memory of a part of this region no longer exists, its node has another"
@@ -236,7 +238,7 @@ def _check_part(nodes: Nodes, name: str, part: RegionInfo, deadline_s: float | N
                 outcome="none",
             )
         try:
-            node.control.locate(part.address, node.answer_s(deadline_s))
+            node.control.locate(part.address, node.optional_timeout_s(deadline_s))
         except (AddressRangeError, RegionFreedError) as error:
             raise RegionFreedError(
                 "a part of this region was freed: free the region (smbox rm) and create it"

@@ -39,7 +39,7 @@ _FLOAT32_NBYTES: Final = 4
 class StripeBusy(Exception):
     """Another writer holds the lock of a stripe; nothing was changed.
 
-    This is no error of the caller. A commit never waits: a local caller retries until its
+    This is not an error of the caller. A commit never waits: a local caller retries until its
     timeout, and the node serves other channels meanwhile.
 
     Args:

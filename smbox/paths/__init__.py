@@ -1,1 +1,1 @@
-"""The two ways to a region: in this process, and over the wire."""
+"""The two data paths to a region: in this process, and over the wire."""

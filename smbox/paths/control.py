@@ -9,7 +9,7 @@ from smbox import dtypes
 from smbox.address import GlobalAddress
 from smbox.client.channel import Channel
 from smbox.client.transfer import Call
-from smbox.deadline import look_s
+from smbox.deadline import request_timeout_s
 from smbox.errors import (
     ConfigError,
     LimitError,
@@ -124,7 +124,7 @@ class ControlPath:
         pause = Pause(ATTACH_FIRST_S, ATTACH_LAST_S)
         while True:
             try:
-                return self.find(name, kind, look_s(deadline_s))
+                return self.find(name, kind, request_timeout_s(deadline_s))
             except RegionNotFoundError:
                 if not pause.sleep(deadline_s):
                     raise

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from smbox import dtypes
 from smbox.array import as_bytes, source_array, typed_array
-from smbox.deadline import answer_s, deadline_of, left_s
+from smbox.deadline import deadline_of, left_s, optional_timeout_s
 from smbox.dtypes import DType
 from smbox.errors import (
     ConfigError,
@@ -90,7 +90,7 @@ def create(
 
 
 def _answer_s(paths: PathPair, deadline_s: float | None) -> float:
-    return paths.seconds(answer_s(deadline_s))
+    return paths.seconds(optional_timeout_s(deadline_s))
 
 
 def _found(paths: PathPair, request: CreateRequest, deadline_s: float | None) -> RegionInfo:
@@ -114,7 +114,7 @@ def _create_filled(
         ours = control.create(unpublished, _answer_s(paths, deadline_s))
         operation = Operation(ours, "create", KernelCode.REPLACE, 1, 0, source.size, source)
         try:
-            paths.finish(operation, answer_s(deadline_s))
+            paths.finish(operation, optional_timeout_s(deadline_s))
             wait_s = _answer_s(paths, deadline_s)
             found = control.publish(ours, wait_s, exist_ok=request.exist_ok)
         except RegionExistsError:

@@ -35,10 +35,10 @@ progresses while a thread waits for it, and continues exactly once after a timeo
 may wait for it. One thread's operations on one region take effect in the order in which they
 were begun. Sources and outputs must not be touched until their Work is done."""
 
-Look: TypeAlias = Callable[[float], SmboxError | None]
+Diagnose: TypeAlias = Callable[[float], SmboxError | None]
 """Finds out, until a deadline, why a node is silent: the error to raise, or None."""
 
-LOOK_OUTLASTS_S: Final = 0.4
+DIAGNOSIS_EXTRA_S: Final = 0.4
 """How long that may take beyond the connect timeout: an unresolvable host name may take half a
 second more (``resolution_error``)."""
 
@@ -114,15 +114,15 @@ def open_remote(config: ClientConfig) -> OpenPaths:
     is_tcp = scheme_of(config.address) == "tcp"
     key = read_client_key(config.key) if is_tcp and config.key is not None else None
     open_transport = partial(ZmqTransport, config.address, queue_max=2 * WINDOW_MAX, key=key)
-    look = partial(handshake_error, config.address, key) if is_tcp else None
-    return open_over(open_transport, config.address, config, look)
+    diagnose = partial(handshake_error, config.address, key) if is_tcp else None
+    return open_over(open_transport, config.address, config, diagnose)
 
 
 def open_over(
     open_transport: OpenTransport,
     address: str,
     config: ClientConfig,
-    look: Look | None = None,
+    diagnose: Diagnose | None = None,
 ) -> OpenPaths:
     """Connect to a node over any transport; raises as ``open_paths``.
 
@@ -130,7 +130,7 @@ def open_over(
         open_transport: opens new connections to the node.
         address: of the node, for messages; its scheme names the transport.
         config: the timeouts.
-        look: finds out why the node is silent; None: there is no way to.
+        diagnose: returns why the node does not answer; None: nothing can find that out.
     """
     identity = Identity()
 
@@ -142,7 +142,7 @@ def open_over(
     def greet() -> ControlPath:
         control = ControlPath(open_channel(CONTROL_CHANNEL), address)
         try:
-            _await_welcome(control, config.timeout_s, deadline_s, look)
+            _await_welcome(control, config.timeout_s, deadline_s, diagnose)
         except BaseException:
             control.close()
             raise
@@ -159,17 +159,17 @@ def open_over(
 
 
 def _await_welcome(
-    control: ControlPath, timeout_s: float, deadline_s: float, look: Look | None
+    control: ControlPath, timeout_s: float, deadline_s: float, diagnose: Diagnose | None
 ) -> None:
     """Wait for a reply; if the node stays silent, find out why.
 
     Raises:
         ConnectError: no reply within ``timeout_s``, which ends at ``deadline_s``.
-        SmboxError: the node refuses this client, or ``look`` found the reason of the silence.
+        SmboxError: the node refuses this client, or ``diagnose`` returned the reason.
     """
     if _answers(control, min(SILENCE_S, left_s(deadline_s))):
         return
-    refused = None if look is None else look(deadline_s + LOOK_OUTLASTS_S)
+    refused = None if diagnose is None else diagnose(deadline_s + DIAGNOSIS_EXTRA_S)
     if refused is not None:
         raise refused
     if not _answers(control, left_s(deadline_s)):

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from smbox.address import GlobalAddress
 from smbox.config import ClientConfig
-from smbox.deadline import check_seconds, deadline_of, left_s, look_s
+from smbox.deadline import check_seconds, deadline_of, left_s, request_timeout_s
 from smbox.errors import AddressRangeError, ConfigError, PeerLostError
 from smbox.handle import Handle
 from smbox.paths.control import ControlPath
@@ -149,7 +149,7 @@ class PathPair:
         """
         deadline_s = deadline_of(self.seconds(timeout_s))
         begin = GlobalAddress(address)
-        info = self.control().locate(begin, look_s(deadline_s))
+        info = self.control().locate(begin, request_timeout_s(deadline_s))
         first = int(begin) - int(info.address)
         facts = {"address": address, "nbytes": nbytes, "region": info.name}
         if nbytes < 0 or first + nbytes > info.nbytes:

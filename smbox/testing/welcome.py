@@ -7,11 +7,11 @@ from typing import Any
 from smbox.wire.messages import Welcome
 
 
-def welcome(**told: Any) -> Welcome:
+def welcome(**fields: Any) -> Welcome:
     """Return a WELCOME; fields not given are those of a node with a new memory.
 
     Args:
-        told: fields of ``Welcome``.
+        fields: fields of ``Welcome``.
     """
     usual: dict[str, Any] = {
         "node_name": "n",
@@ -24,4 +24,4 @@ def welcome(**told: Any) -> Welcome:
         "ring_entries": 6,
         "applied": 0,
     }
-    return Welcome(**(usual | told))
+    return Welcome(**(usual | fields))

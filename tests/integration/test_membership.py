@@ -134,7 +134,7 @@ def test_nobody_loses_a_lease_because_the_node_was_gone(place, transport, monkey
         assert there.ask("progress 4") == "set"
         here.progress = 5
         assert [each.progress for each in here.members()] == [5, 4]
-        generations = here.look().words[:2, 0] >> 40
+        generations = here.read().words[:2, 0] >> 40
         assert generations.tolist() == [1, 1]
 
 

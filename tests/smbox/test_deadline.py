@@ -5,7 +5,13 @@ import time
 
 import pytest
 
-from smbox.deadline import ANSWER_MIN_S, answer_s, deadline_of, left_s, look_s
+from smbox.deadline import (
+    ANSWER_MIN_S,
+    deadline_of,
+    left_s,
+    optional_timeout_s,
+    request_timeout_s,
+)
 
 
 def test_a_deadline_is_on_the_monotonic_clock():
@@ -26,9 +32,9 @@ def test_a_deadline_is_on_the_monotonic_clock():
 def test_all_looks_end_within_a_second_of_the_deadline(ahead_s, left, look):
     deadline_s = deadline_of(ahead_s)
     assert left_s(deadline_s) == pytest.approx(left, abs=0.1)
-    assert look_s(deadline_s) == pytest.approx(look, abs=0.1)
-    assert answer_s(deadline_s) == pytest.approx(look, abs=0.1)
+    assert request_timeout_s(deadline_s) == pytest.approx(look, abs=0.1)
+    assert optional_timeout_s(deadline_s) == pytest.approx(look, abs=0.1)
 
 
 def test_without_a_deadline_the_timeout_of_the_box_holds():
-    assert answer_s(None) is None
+    assert optional_timeout_s(None) is None

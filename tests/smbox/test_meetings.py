@@ -27,7 +27,7 @@ def test_a_meeting_waits_for_all_who_live(box, until, join):
 
     thread = threading.Thread(target=go)
     thread.start()
-    until(lambda: other.seen.words[0, 2] & 1 or other.look() is None)
+    until(lambda: other.seen.words[0, 2] & 1 or other.read() is None)
     assert held == []
     other.meet(timeout_s=WAIT_S)
     thread.join(WAIT_S)
@@ -73,7 +73,7 @@ def finishing(until):
         thread = threading.Thread(target=member.finish, kwargs={"timeout_s": timeout_s})
         thread.start()
         threads.append(thread)
-        until(lambda: is_at_end(numbers(member.look().words[:, MEETINGS]))[member.rank])
+        until(lambda: is_at_end(numbers(member.read().words[:, MEETINGS]))[member.rank])
         return thread
 
     yield begin
@@ -106,7 +106,7 @@ def test_after_an_end_all_are_at_the_same_meeting(box, finishing, until, join):
     for _ in range(3):
         two.meet(timeout_s=WAIT_S)
     two.finish(timeout_s=WAIT_S)
-    until(lambda: not is_at_end(numbers(two.look().words[:, MEETINGS])).any())
+    until(lambda: not is_at_end(numbers(two.read().words[:, MEETINGS])).any())
     for first, second in ((one, two), (two, one)):
         with pytest.raises(RequestTimeoutError):
             first.meet(timeout_s=0.1)

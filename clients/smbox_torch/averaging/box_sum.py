@@ -35,7 +35,7 @@ __all__ = ["BoxSum"]
 
 TURNS: Final = 3
 
-LOOK_S: Final = 1.0
+POLL_S: Final = 1.0
 """Longest time between two checks, while waiting, for workers that finished, died or left."""
 
 
@@ -54,7 +54,7 @@ class BoxSum:
         timeout_s: longest wait for the slowest worker, in seconds.
         ranks: ranks of the workers in error messages, by ``rank``; None: 0, 1 and so on.
         lost: returns the lost ranks and the reasons; the default returns none.
-        look_s: seconds between two checks for lost workers while waiting.
+        poll_s: seconds between two checks for lost workers while waiting.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class BoxSum:
         timeout_s: float,
         ranks: Sequence[int] | None = None,
         lost: Callable[[], Mapping[int, str]] = _nobody,
-        look_s: float = LOOK_S,
+        poll_s: float = POLL_S,
     ) -> None:
         self.rank, self.size = rank, size
         self._ranks = range(size) if ranks is None else ranks
@@ -79,7 +79,7 @@ class BoxSum:
         self._rows: list[RegionLike] = []
         self._state: list[RegionLike] = []
         self._lost = lost
-        self._look_s = min(look_s, LOOK_S)
+        self._poll_s = min(poll_s, POLL_S)
         self._have_begun = False  # all workers; until then ``ended`` is of an earlier run
 
     def create(
@@ -194,17 +194,17 @@ class BoxSum:
         while True:
             limit_s = left_s(deadline_s)
             try:
-                self._box.barrier(name, self.size, timeout_s=min(limit_s, self._look_s))
+                self._box.barrier(name, self.size, timeout_s=min(limit_s, self._poll_s))
             except RequestTimeoutError as error:
-                self._look()
+                self._check_workers()
                 # An arrival that may still count must not be repeated.
-                if limit_s <= self._look_s or error.facts.get("outcome") == "unknown":
+                if limit_s <= self._poll_s or error.facts.get("outcome") == "unknown":
                     error.facts["timeout_s"] = self._timeout_s
                     raise
             else:
                 return
 
-    def _look(self) -> None:
+    def _check_workers(self) -> None:
         """Raise if an awaited worker will not arrive.
 
         All workers name the same rank: one that leaves because of a lost rank has recorded it.

@@ -86,7 +86,7 @@ class ParameterServer(AveragingOptimizer, BoxOptimizer):
             size=self.team.size,
             timeout_s=timeout_s,
             lost=self.team.lost,
-            look_s=self.team.look_s,
+            poll_s=self.team.poll_s,
         )
         model = options.get("model")
         buffers = [] if model is None else unique(model.buffers())

@@ -6,7 +6,7 @@ reads a counter must also see all stores before it, and its later reads must not
 x86-64 guarantees both orders (x86-TSO). aarch64 does not: it would need a release store in
 ``raise_to`` and an acquire load in ``counters``, which are missing.
 
-Every wait ends. A dead rank is detected by pid and start time within LOOK_S. A rank that is
+Every wait ends. A dead rank is detected by pid and start time within POLL_S. A rank that is
 stopped or stuck is considered lost after the timeout. The first rank that detects a lost rank
 records it in its row, so that all ranks name the same rank.
 """
@@ -31,7 +31,7 @@ SPIN_S: Final = 200e-6  # time of polling that only yields the core
 SLEEP_FIRST_S: Final = 20e-6
 SLEEP_MAX_S: Final = 1e-3
 SLEEP_SHARE: Final = 0.2  # a sleep is at most this share of the time waited so far
-LOOK_S: Final = 0.25  # interval between two checks of the other ranks' processes
+POLL_S: Final = 0.25  # interval between two checks of the other ranks' processes
 
 
 GONE: Final = 1
@@ -77,7 +77,7 @@ class Rendezvous:
         self._rows[self.rank, Word.PID] = pid
 
     def leave(self, *, steps: int | None = None) -> None:
-        """Record that this rank has left; waiting ranks detect it within LOOK_S.
+        """Record that this rank has left; waiting ranks detect it within POLL_S.
 
         Args:
             steps: number of steps if this rank's loop ended normally; None: it did not.
@@ -133,12 +133,12 @@ class Rendezvous:
             if is_done():
                 return
             os.sched_yield()
-        look_s = started_s + LOOK_S
+        next_poll_s = started_s + POLL_S
         while not is_done():
             now_s = time.monotonic()
-            if now_s >= look_s:
-                self._look(lags, is_late=now_s - started_s > self.timeout_s)
-                look_s = now_s + LOOK_S
+            if now_s >= next_poll_s:
+                self._check_ranks(lags, is_late=now_s - started_s > self.timeout_s)
+                next_poll_s = now_s + POLL_S
             pause_s = SLEEP_SHARE * (now_s - started_s)
             time.sleep(min(max(pause_s, SLEEP_FIRST_S), SLEEP_MAX_S))
 
@@ -154,7 +154,7 @@ class Rendezvous:
     def _mismatch(self, ranks: Sequence[int], counted: Sequence[int] = ()) -> StepMismatchError:
         return step_mismatch([self._first_rank + rank for rank in ranks], counted)
 
-    def _look(self, lags: Callable[[int], bool], *, is_late: bool) -> None:
+    def _check_ranks(self, lags: Callable[[int], bool], *, is_late: bool) -> None:
         """Raise if a rank that is waited for is lost."""
         for blamed in self._rows[:, Word.BLAMED].tolist():
             if blamed & SKIPPED:

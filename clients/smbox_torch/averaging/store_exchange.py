@@ -61,29 +61,34 @@ class StoreExchange:
         Raises:
             WorkerLostError: workers did not join, or the store does not answer.
         """
-        told: queue.SimpleQueue[Sequence[str] | Exception] = queue.SimpleQueue()
+        results: queue.SimpleQueue[Sequence[str] | Exception] = queue.SimpleQueue()
         asking = threading.Thread(
-            target=self._tell, args=(address, told), name="smbox-ring-store", daemon=True
+            target=self._exchange,
+            args=(address, results),
+            name="smbox-ring-store",
+            daemon=True,
         )
         asking.start()
         try:
-            found = told.get(timeout=self._timeout_s + ANSWER_S)
+            found = results.get(timeout=self._timeout_s + ANSWER_S)
         except queue.Empty:
             raise self._silent() from None
         if isinstance(found, Exception):
             raise found
         return found
 
-    def _tell(self, address: str, told: queue.SimpleQueue[Sequence[str] | Exception]) -> None:
+    def _exchange(
+        self, address: str, results: queue.SimpleQueue[Sequence[str] | Exception]
+    ) -> None:
         """Queue all addresses, or the error; runs in a separate thread."""
         try:
-            told.put(self._addresses(address))
+            results.put(self._addresses(address))
         except dist.DistNetworkError as error:
             lost = self._silent()
             lost.__cause__ = error
-            told.put(lost)
+            results.put(lost)
         except Exception as error:  # noqa: BLE001 - the waiting thread raises it
-            told.put(error)
+            results.put(error)
 
     def _addresses(self, address: str) -> Sequence[str]:
         deadline_s = deadline_of(self._timeout_s)

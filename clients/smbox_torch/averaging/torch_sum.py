@@ -33,7 +33,7 @@ def group_errors() -> Iterator[None]:
             "a rank of the process group is gone: it died, or it finished with fewer batches"
             " than the others; give all equally many, or put each rank's loop inside `with"
             " optimizer.join():`",
-            told=str(error).partition("\n")[0],
+            reason=str(error).partition("\n")[0],
         ) from error
 
 

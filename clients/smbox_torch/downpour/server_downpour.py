@@ -91,9 +91,9 @@ class ServerDownpour(BoxOptimizer):
         given = {key: real(key, value) for key, value in dict(settings or {}).items()}
         chosen = SETTINGS.get(server, {}) | given
         lr = None if lr is None else real("lr", lr)
-        told = settings_of(code_of(server), {"lr": _server_lr(optimizer, lr), **chosen})
-        del told["lr"]  # a schedule may change it
-        self._server_settings = {"server": server, **told}
+        shown = settings_of(code_of(server), {"lr": _server_lr(optimizer, lr), **chosen})
+        del shown["lr"]  # a schedule may change it
+        self._server_settings = {"server": server, **shown}
         super().__init__(optimizer, box, name, gradients=True, **options)
         self.n_push = n_push
         self.n_fetch = n_fetch

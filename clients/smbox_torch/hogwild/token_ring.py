@@ -23,7 +23,7 @@ from smbox.memory import process
 __all__ = ["TokenRing", "ring_words"]
 
 LEFT: Final = -1  # in place of a pid
-LOOK_S: Final = 0.25  # interval between two checks of the other leaders' processes
+POLL_S: Final = 0.25  # interval between two checks of the other leaders' processes
 
 
 def ring_words(clusters: int) -> int:
@@ -56,7 +56,7 @@ class TokenRing:
         self._words = words
         self._leaders = words[1 : ring_words(clusters)].reshape(clusters, 2)
         self._clock = clock
-        self._look_s = clock()
+        self._polled_s = clock()
         pid, pid_started = process.identity()
         self._leaders[cluster] = (0, pid_started)
         self._leaders[cluster, 0] = pid
@@ -83,14 +83,14 @@ class TokenRing:
         return True
 
     def _is_gone(self, cluster: int) -> bool:
-        """Return whether a leader left or died; processes are checked every LOOK_S."""
+        """Return whether a leader left or died; processes are checked every POLL_S."""
         pid, pid_started = (int(word) for word in self._leaders[cluster])
         if pid == LEFT:
             return True
         now_s = self._clock()
-        if pid == 0 or now_s < self._look_s + LOOK_S:
+        if pid == 0 or now_s < self._polled_s + POLL_S:
             return False
-        self._look_s = now_s
+        self._polled_s = now_s
         if process.is_alive(pid, pid_started):
             return False
         self._leaders[cluster, 0] = LEFT

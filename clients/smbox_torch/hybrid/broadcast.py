@@ -130,10 +130,10 @@ class HostBroadcast:
         def is_published() -> bool:
             # Read this first: the root publishes the move before it begins the next round.
             skipped = [] if self._mean is None else self._mean.skipped()
-            told = meeting.counters(PUBLISHED)[0] >= number
-            if skipped and not told and self._mean is not None:
+            is_published = meeting.counters(PUBLISHED)[0] >= number
+            if skipped and not is_published and self._mean is not None:
                 self._mean.rendezvous.give_up_skipped(skipped)
-            return told
+            return is_published
 
         meeting.wait_until(is_published, lambda rank: rank == 0 and not is_published())
 
@@ -200,8 +200,8 @@ class TorchBroadcast(MessageBroadcast):
         self._is_root = dist.get_rank(group) == 0
         # A group sends from the parameters' device; on the CPU that is the same memory.
         self._sent = [
-            told if buffer.wide.device.type == "cpu" else torch.empty_like(buffer.wide)
-            for told, buffer in zip(self.tensors, flat, strict=True)
+            tensor if buffer.wide.device.type == "cpu" else torch.empty_like(buffer.wide)
+            for tensor, buffer in zip(self.tensors, flat, strict=True)
         ]
 
     def receive(self) -> None:
@@ -210,12 +210,12 @@ class TorchBroadcast(MessageBroadcast):
         Collective operations of a group must have the same order on all ranks. Therefore one
         thread begins them all, and ``publish``, on the update thread, does nothing.
         """
-        for told, sent in zip(self.tensors, self._sent, strict=True):
-            if self._is_root and sent is not told:
-                sent.copy_(told)
+        for tensor, sent in zip(self.tensors, self._sent, strict=True):
+            if self._is_root and sent is not tensor:
+                sent.copy_(tensor)
             self._broadcast(sent)
-            if not self._is_root and sent is not told:
-                told.copy_(sent)
+            if not self._is_root and sent is not tensor:
+                tensor.copy_(sent)
 
     def _broadcast(self, tensor: torch.Tensor) -> None:
         with group_errors():

@@ -60,7 +60,7 @@ class MemoryNodes(AbstractContextManager["MemoryNodes"]):
         resources: Mapping[str, float] = CPU,
         timeout_s: float = READY_S,
     ) -> None:
-        self._places = Places(resources, count, "SPREAD", timeout_s)
+        self._places = Placement(resources, count, "SPREAD", timeout_s)
         files, key = made_keys()
         self._serving: list[Any] = []
         self._nodes = []
@@ -115,7 +115,7 @@ class MemoryNodes(AbstractContextManager["MemoryNodes"]):
         """
         if on_failure not in FAILURES:
             raise ConfigError(f"on_failure is one of {', '.join(FAILURES)}", given=on_failure)
-        places = Places(resources, workers, strategy, timeout_s)
+        places = Placement(resources, workers, strategy, timeout_s)
         again = restarts if on_failure == OnFailure.RESTART else 0
         job, is_fatal = (self.access, function, args), on_failure == OnFailure.STOP
         try:
@@ -137,7 +137,7 @@ class MemoryNodes(AbstractContextManager["MemoryNodes"]):
         self.close()
 
 
-class Places:
+class Placement:
     """Equal bundles of resources that Ray reserves on its hosts (a placement group).
 
     Args:
@@ -191,7 +191,7 @@ class Places:
 
 
 def lead(
-    places: Places, serving: list[Any], job: Sequence[Any], restarts: int, *, is_fatal: bool
+    places: Placement, serving: list[Any], job: Sequence[Any], restarts: int, *, is_fatal: bool
 ) -> list[Any]:
     """Start a worker in each bundle, and wait for all; see ``MemoryNodes.run``.
 
@@ -212,10 +212,10 @@ def lead(
 
     def start(rank: int) -> None:
         index, place = ranks[rank]
-        told = shared | place | {"WORKER_RESTART_COUNT": again[rank]}
+        variables = shared | place | {"WORKER_RESTART_COUNT": again[rank]}
         # max_calls: the process ends with the task, and so do its threads and boxes.
         task = places.put(Access.call, index, max_calls=1, max_retries=0)
-        running[task.remote(*job, told)] = rank
+        running[task.remote(*job, variables)] = rank
 
     for each in range(len(ranks)):
         start(each)
@@ -230,8 +230,8 @@ def lead(
             if rank is None:
                 raise PeerLostError(LOST.format(serving.index(ended), reason(error))) from error
             if is_fatal:
-                told = f"rank {rank} failed: {reason(error)}; all workers are ended"
-                raise WorkerLostError(told, rank=rank) from error
+                message = f"rank {rank} failed: {reason(error)}; all workers are ended"
+                raise WorkerLostError(message, rank=rank) from error
             result = error
             if again[rank] < restarts:
                 again[rank] += 1

@@ -29,34 +29,36 @@ class Access:
     key: str = field(repr=False)
 
     @contextmanager
-    def entered(self, **told: object) -> Iterator[None]:
+    def entered(self, **variables: object) -> Iterator[None]:
         """Set SMBOX_ADDRESS, SMBOX_KEY and more variables in this process during the block.
 
         ``smbox.connect()`` belongs inside the block. The key is in anonymous memory, not in a
         file system, so nothing is left if the process is killed.
 
         Args:
-            **told: more variables, without the prefix SMBOX_, for example ``RANK=0``.
+            **variables: more variables, without the prefix SMBOX_, for example ``RANK=0``.
         """
         file = os.memfd_create("smbox.key")
         before = {name: text for name, text in os.environ.items() if name.startswith("SMBOX_")}
         try:
             os.fchmod(file, SECRET_MODE)
             os.write(file, self.key.encode())
-            told |= {"ADDRESS": self.address, "KEY": f"/proc/{os.getpid()}/fd/{file}"}
-            os.environ.update({f"SMBOX_{name}": str(value) for name, value in told.items()})
+            variables |= {"ADDRESS": self.address, "KEY": f"/proc/{os.getpid()}/fd/{file}"}
+            os.environ.update(
+                {f"SMBOX_{name}": str(value) for name, value in variables.items()}
+            )
             yield
         finally:
             os.close(file)
-            for name in told:
+            for name in variables:
                 os.environ.pop(f"SMBOX_{name}", None)
             os.environ.update(before)
 
     def call(
-        self, function: Callable[..., Any], args: Sequence[Any], told: Mapping[str, object]
+        self, function: Callable[..., Any], args: Sequence[Any], variables: Mapping[str, object]
     ) -> Any:
         """Call a function inside ``entered`` and return its result."""
-        with self.entered(**told):
+        with self.entered(**variables):
             return function(*args)
 
 

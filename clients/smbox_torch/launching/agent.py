@@ -22,7 +22,7 @@ from smbox.errors import ConfigError
 from smbox.memory import segment
 from smbox_torch.launching.children import Child, Pipe, end_all, forget, listen
 from smbox_torch.launching.cluster import GRACE_S
-from smbox_torch.launching.frames import BEGIN, Frames, Kind, frame, told
+from smbox_torch.launching.frames import BEGIN, Frames, Kind, encode, frame
 from smbox_torch.launching.hosts import without_places
 from smbox_torch.launching.interrupts import terminable
 from smbox_torch.launching.local_host import free_port
@@ -101,7 +101,7 @@ class Agent:
             child = self._children.pop(number)
             forget(self._selector, child)
             child.reap()
-            self.write(told(Kind.EXIT, number, child.exit_code))
+            self.write(encode(Kind.EXIT, number, child.exit_code))
 
     def _take(self, kind: Kind, number: int, payload: bytes) -> None:
         value = json.loads(payload)
@@ -127,14 +127,14 @@ class Agent:
                 else ()
             )
         except ConfigError as error:
-            self.write(told(Kind.REFUSED, 0, str(error)))
+            self.write(encode(Kind.REFUSED, 0, str(error)))
             return
         except OSError as error:
             why = f"no worker can run in {told_of['folder']}: {error.strerror}"
-            self.write(told(Kind.REFUSED, 0, f"{why}; correct `folder` of the host"))
+            self.write(encode(Kind.REFUSED, 0, f"{why}; correct `folder` of the host"))
             return
         found = {"pid": os.getpid(), "python": sys.executable, "command": command}
-        self.write(told(Kind.READY, 0, found | {"free_port": free_port()}))
+        self.write(encode(Kind.READY, 0, found | {"free_port": free_port()}))
 
     def _start(self, number: int, order: dict[str, Any]) -> None:
         env = self._own | order["env"]
@@ -150,7 +150,7 @@ class Agent:
             )
         except OSError as error:
             self.write(frame(Kind.OUTPUT, number, f"cannot start: {error}\n".encode()))
-            self.write(told(Kind.EXIT, number, CANNOT_START))
+            self.write(encode(Kind.EXIT, number, CANNOT_START))
             return
         self._children[number] = child
         listen(self._selector, child)

@@ -168,13 +168,13 @@ class Child:
         output_end = self._pipe(output, ends)
         error_end = output_end if errors is None else self._pipe(errors, ends)
         report_ends = [] if reports is None else [self._pipe(reports, ends)]
-        told = dict(env)
+        variables = dict(env)
         if report_ends:
-            told[REPORT_FD] = str(report_ends[0])
+            variables[REPORT_FD] = str(report_ends[0])
         try:
             self._process = subprocess.Popen(
                 argv,
-                env=told,
+                env=variables,
                 stdin=stdin,
                 stdout=output_end,
                 stderr=error_end,

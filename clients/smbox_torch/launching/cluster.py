@@ -235,13 +235,13 @@ def worker_env(
         worker_restart: how often this worker alone has been restarted.
     """
     place = _place(plan, plan.places[rank], rank, run)
-    told: dict[str, object] = {f"SMBOX_{name}": value for name, value in place.items()}
-    told["SMBOX_RUN_ID"] = run.run_id
-    told["SMBOX_RESTART_COUNT"] = restart
-    told["SMBOX_WORKER_RESTART_COUNT"] = worker_restart
-    told["SMBOX_ADDRESS"] = run.address
+    variables: dict[str, object] = {f"SMBOX_{name}": value for name, value in place.items()}
+    variables["SMBOX_RUN_ID"] = run.run_id
+    variables["SMBOX_RESTART_COUNT"] = restart
+    variables["SMBOX_WORKER_RESTART_COUNT"] = worker_restart
+    variables["SMBOX_ADDRESS"] = run.address
     if plan.torchrun_env:
-        told |= place | {
+        variables |= place | {
             "ROLE_NAME": "default",
             "ROLE_RANK": rank,
             "ROLE_WORLD_SIZE": plan.workers,
@@ -249,12 +249,12 @@ def worker_env(
             f"{TORCHELASTIC}RESTART_COUNT": restart,
             f"{TORCHELASTIC}MAX_RESTARTS": plan.restarts_max,
         }
-    told["PYTHONUNBUFFERED"] = 1
+    variables["PYTHONUNBUFFERED"] = 1
     env = without_places(base)
     if plan.address is None:
         env.pop("SMBOX_KEY", None)
-    told |= {"SMBOX_KEY": plan.key} if plan.key else {}
-    env |= {name: str(value) for name, value in told.items()}
+    variables |= {"SMBOX_KEY": plan.key} if plan.key else {}
+    env |= {name: str(value) for name, value in variables.items()}
     if plan.hosts:  # the agent knows the number of cores
         return env
     env.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // plan.workers)))

@@ -81,9 +81,9 @@ class DetachedNode:
         self._process.wait()  # for the shell; the node is not a child of this process
         said = "nothing"
         for line in self._lines():
-            told = parse(line)
-            if told.get("event") == "ready":
-                self._pid, self._address = int(told["pid"]), str(told["address"])
+            event = parse(line)
+            if event.get("event") == "ready":
+                self._pid, self._address = int(event["pid"]), str(event["address"])
                 return self._address
             said = line.strip() or said
         self._close_pipe()

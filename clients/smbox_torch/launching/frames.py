@@ -55,13 +55,13 @@ def frame(kind: Kind, number: int, payload: bytes) -> bytes:
     return _HEADER.pack(kind, number, len(payload)) + payload
 
 
-def told(kind: Kind, number: int, value: Any) -> bytes:
+def encode(kind: Kind, number: int, value: Any) -> bytes:
     """Return a frame with a value as JSON."""
     return frame(kind, number, json.dumps(value).encode())
 
 
-def value_of(payload: bytes, form: type[Form]) -> Form:
-    """Decode a value that ``told`` encoded.
+def decode(payload: bytes, form: type[Form]) -> Form:
+    """Decode a value that ``encode`` encoded.
 
     Raises:
         RemoteProtocolError: it is not valid JSON, or not of the expected type.

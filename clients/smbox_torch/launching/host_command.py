@@ -19,7 +19,7 @@ from smbox_torch.launching.frames import Frames, Take
 from smbox_torch.launching.screen import Screen
 
 CLOSED: Final = -1
-LOOK_S: Final = 0.1
+POLL_S: Final = 0.1
 ANSWER_S: Final = 10.0
 """A host that accepts no frame, or does not report a killed process, for this time is lost."""
 
@@ -88,7 +88,7 @@ class HostCommand:
             if not self._fault:
                 self._frames.feed(chunk)
         except RemoteProtocolError as error:
-            self.give_up(f"it sends invalid frames: {error}")
+            self.abandon(f"it sends invalid frames: {error}")
 
     def end(self) -> None:
         """Handle the end of its output."""
@@ -97,7 +97,7 @@ class HostCommand:
             self._close_orders()  # else an agent that outlives the command waits
             self._ended()
         elif self._frames.is_begun and not self.is_closing:
-            self.give_up("its output has ended")
+            self.abandon("its output has ended")
 
     def send(self, frame: bytes) -> None:
         """Send as much of a frame as the pipe accepts now; ``wait`` sends the rest."""
@@ -109,7 +109,7 @@ class HostCommand:
         """Send all frames; abandon the host if it does not accept them within ANSWER_S."""
         self.wait(lambda: not self._unsent, ANSWER_S)
         if self._unsent:
-            self.give_up(f"it has accepted no frames for {ANSWER_S:g} s")
+            self.abandon(f"it has accepted no frames for {ANSWER_S:g} s")
 
     def wait(self, is_done: Callable[[], bool], timeout_s: float) -> None:
         """Send and receive frames until ``is_done``, a loss or the timeout; reap no process."""
@@ -124,13 +124,13 @@ class HostCommand:
                     selector.register(fd, selectors.EVENT_READ)
                 if self._unsent:
                     selector.register(self._orders, selectors.EVENT_WRITE)
-                ready = [key.fd for key, _ in selector.select(min(left_s, LOOK_S))]
+                ready = [key.fd for key, _ in selector.select(min(left_s, POLL_S))]
             for fd in ready:  # only these pipes: data that arrived first is read first
                 if fd in open_pipes and not open_pipes[fd].read():
                     del open_pipes[fd]
             self._write()
 
-    def give_up(self, why: str) -> None:
+    def abandon(self, why: str) -> None:
         """Kill the command: the host is lost, and its agent ends all its processes."""
         self._unsent.clear()
         if self.process.exit_code is None:
@@ -156,4 +156,4 @@ class HostCommand:
         except BrokenPipeError:
             self._unsent.clear()
             if self._frames.is_begun:
-                self.give_up("its input has ended")
+                self.abandon("its input has ended")

@@ -20,7 +20,7 @@ READY_S: Final = 60.0
 RESTARTS_MAX: Final = 5
 STEADY_S: Final = 60.0
 """A node that ran for this time started correctly: its death resets the count of restarts."""
-LOOK_S: Final = 0.1
+POLL_S: Final = 0.1
 USAGE_ERROR: Final = 2
 """Exit code of memnode for invalid arguments."""
 
@@ -85,7 +85,7 @@ class NodeKeeper:
                 raise ConnectError("the memory node is not ready", timeout_s=READY_S)
             with selectors.DefaultSelector() as selector:
                 listen(selector, self.child)
-                selector.select(LOOK_S)
+                selector.select(POLL_S)
             self.child.pipes[0].read()
 
     def restart(self, selector: selectors.BaseSelector) -> None:
@@ -140,17 +140,17 @@ class NodeKeeper:
 
     def _memory(self) -> str | None:
         hosts = self._plan.hosts
-        told = hosts[self._plan.memory_hosts[self._node_id]].memory if hosts else ""
-        return told or self._plan.memory
+        configured = hosts[self._plan.memory_hosts[self._node_id]].memory if hosts else ""
+        return configured or self._plan.memory
 
     def remove(self) -> None:
         """Remove the memory of a node that has ended, even if the node could not."""
         self._host.remove(self._segments)
 
     def _hear(self, line: str) -> None:
-        told = parse(line)
-        if told.get("event") == "ready":
-            self._ready = told
+        event = parse(line)
+        if event.get("event") == "ready":
+            self._ready = event
         elif line:
             self._note(f"memory node: {line}")
 

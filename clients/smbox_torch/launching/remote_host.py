@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from smbox.errors import ConfigError, ConnectError
 from smbox_torch.launching.children import Child, Pipe, Sink, await_end, end_all
-from smbox_torch.launching.frames import Kind, Ready, told, value_of
-from smbox_torch.launching.host_command import ANSWER_S, LOOK_S, HostCommand
+from smbox_torch.launching.frames import Kind, Ready, decode, encode
+from smbox_torch.launching.host_command import ANSWER_S, POLL_S, HostCommand
 from smbox_torch.launching.hosts import Host
 
 READY_S: Final = 60.0
@@ -26,7 +26,7 @@ LOST: Final = 255
 """Exit code of a process whose host was lost, as of ssh."""
 
 
-class FarChild:
+class RemoteChild:
     """A process that an agent has started; attributes as in Running.
 
     Args:
@@ -56,7 +56,7 @@ class FarChild:
     def take(self, kind: Kind, payload: bytes) -> None:
         """Handle a frame about the process."""
         if kind is Kind.EXIT:
-            self.end(value_of(payload, int))
+            self.end(decode(payload, int))
         elif kind in self._sinks:
             self._sinks[kind].feed(payload)
 
@@ -70,7 +70,7 @@ class FarChild:
         """Return whether the process has ended, ``exit_code`` is known and its output taken."""
         if self._ended is None:
             is_late = self._killed_s is not None and time.monotonic() > self._killed_s
-            self._host.look(is_late=is_late, is_told=lambda: self._ended is not None)
+            self._host.check_agent(is_late=is_late, is_answered=lambda: self._ended is not None)
         if self.exit_code is None and self._ended is not None:
             self.exit_code = self._ended
             for sink in self._sinks.values():
@@ -117,7 +117,7 @@ class RemoteHost:
         self.pid = self.free_port = 0
         self._note = note
         self._said: deque[str] = deque(maxlen=WORDS_MAX)
-        self._children: dict[int, FarChild] = {}
+        self._children: dict[int, RemoteChild] = {}
         self._count = 0
         self._refused = ""
         argv = [*host.enter, self.python, "-P", "-m", "smbox_torch.launching.agent"]
@@ -126,25 +126,25 @@ class RemoteHost:
             "env": dict(env) | host.env,
         }
         order |= {"words": list(words), "workers": host.workers, "grace_s": grace_s}
-        prepare = told(Kind.PREPARE, 0, order)
+        prepare = encode(Kind.PREPARE, 0, order)
         try:
-            self._entrance = HostCommand(argv, self._take, self._hear, self._lose)
+            self._connection = HostCommand(argv, self._take, self._hear, self._lose)
         except OSError as error:
             raise ConfigError(
-                f"host {host.name!r} cannot be entered by {self._words()}: {error.strerror};"
+                f"cannot connect to host {host.name!r} with {self._words()}: {error.strerror};"
                 " correct `enter` or `python` of the host"
             ) from error
-        self._entrance.send(prepare)
+        self._connection.send(prepare)
 
     @property
     def agent(self) -> Child:
         """The local process that connects to the host."""
-        return self._entrance.process
+        return self._connection.process
 
     @property
     def is_lost(self) -> bool:
         """Return whether the host is lost, so that no process can be started there."""
-        return self._entrance.is_lost
+        return self._connection.is_lost
 
     def await_ready(self) -> None:
         """Wait until the agent can start processes.
@@ -153,18 +153,18 @@ class RemoteHost:
             ConnectError: the connection failed, or the agent did not answer within READY_S.
             ConfigError: the host lacks the folder or the command.
         """
-        self._entrance.wait(
+        self._connection.wait(
             lambda: bool(self.pid or self._refused) or self.agent.reap(), READY_S
         )
         if self._refused:
             raise ConfigError(f"host {self.host.name!r}: {self._refused}")
         if self.pid:
             return
-        self._entrance.give_up("it says nothing")
+        self._connection.abandon("no reply")
         await_end([self.agent], time.monotonic() + ANSWER_S)  # reads its last output
         raise ConnectError(
-            f"host {self.host.name!r} cannot be entered by {self._words()}, or"
-            f" {self.python} has no smbox there: {self._entrance.how}",
+            f"cannot connect to host {self.host.name!r} with {self._words()}, or"
+            f" {self.python} has no smbox there: {self._connection.how}",
             said=" | ".join(self._said),
         )
 
@@ -178,7 +178,7 @@ class RemoteHost:
         stdin: int = subprocess.DEVNULL,  # noqa: ARG002 - stays on the launcher's host
         at_launchers_death: signal.Signals = signal.SIGKILL,
         segments: str = "",
-    ) -> FarChild:
+    ) -> RemoteChild:
         """Start a process without standard input; see StartingHost.
 
         Raises:
@@ -187,7 +187,7 @@ class RemoteHost:
         if self.is_lost:
             raise ConnectError("the connection to a host is lost", host=self.host.name)
         self._count += 1
-        child = self._children[self._count] = FarChild(self, self._count, output, reports)
+        child = self._children[self._count] = RemoteChild(self, self._count, output, reports)
         order: dict[str, Any] = {"argv": list(argv), "env": dict(env) | self.host.env}
         order |= {"at_death": at_launchers_death, "segments": [segments] if segments else []}
         self.tell(Kind.START, self._count, order)
@@ -198,35 +198,35 @@ class RemoteHost:
 
     def tell(self, kind: Kind, number: int, value: Any) -> None:
         """Send a frame to the agent; a host that does not accept it in time is lost."""
-        self._entrance.send(told(kind, number, value))
-        self._entrance.await_sent()
+        self._connection.send(encode(kind, number, value))
+        self._connection.await_sent()
 
-    def look(self, *, is_late: bool, is_told: Callable[[], bool]) -> None:
+    def check_agent(self, *, is_late: bool, is_answered: Callable[[], bool]) -> None:
         """Detect the agent's end; abandon a host whose answer is late.
 
         Args:
             is_late: the answer is overdue.
-            is_told: returns whether the answer has arrived; it may still wait in the pipe if
-                this process itself is late.
+            is_answered: returns whether the answer has arrived; if this process itself is late,
+                the answer may still be in the pipe.
         """
         if is_late:
-            self._entrance.wait(is_told, LOOK_S)
-            if not is_told():
-                self._entrance.give_up(f"it has not answered for {ANSWER_S:g} s")
+            self._connection.wait(is_answered, POLL_S)
+            if not is_answered():
+                self._connection.abandon(f"it has not answered for {ANSWER_S:g} s")
         self.agent.reap()
 
     def end_orders(self) -> bool:
         """Close the agent's input; return whether the agent now ends all its processes."""
-        self._entrance.end_orders()
+        self._connection.end_orders()
         return bool(self.pid or self._refused)
 
     def _take(self, kind: Kind, number: int, payload: bytes) -> None:
         if kind is Kind.READY:
-            found = value_of(payload, Ready)
+            found = decode(payload, Ready)
             self.command, self.python = found.command, found.python
             self.free_port, self.pid = found.free_port, found.pid
         elif kind is Kind.REFUSED:
-            self._refused = value_of(payload, str)
+            self._refused = decode(payload, str)
         elif number in self._children:
             self._children[number].take(kind, payload)
             if kind is Kind.EXIT:
@@ -234,9 +234,9 @@ class RemoteHost:
 
     def _lose(self) -> None:
         """Record the end of all processes of the agent, because the agent has ended."""
-        if self.pid and not self._entrance.is_closing:
+        if self.pid and not self._connection.is_closing:
             self._note(
-                f"host {self.host.name}: its connection has ended ({self._entrance.how})"
+                f"host {self.host.name}: its connection has ended ({self._connection.how})"
             )
         for child in self._children.values():
             child.end(LOST)

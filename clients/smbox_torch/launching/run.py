@@ -165,8 +165,8 @@ def _key_of(folder: Path, env: Mapping[str, str]) -> str:
     Raises:
         ConfigError: the folder has no key or several.
     """
-    if told := env.get("SMBOX_KEY"):
-        return told
+    if key := env.get("SMBOX_KEY"):
+        return key
     found = sorted(folder.glob("*.key"))
     if len(found) != 1:
         raise ConfigError(

@@ -75,12 +75,12 @@ def serving(
         for each in far:
             each.await_ready()
         hosts: Sequence[StartingHost] = far or [LocalHost(plan.command)]
-        told = Serving(hosts, [each.agent for each in far], address=plan.address or "")
-        ends.callback(node_keeper.close_all, told.nodes, plan.grace_s)
+        serving = Serving(hosts, [each.agent for each in far], address=plan.address or "")
+        ends.callback(node_keeper.close_all, serving.nodes, plan.grace_s)
         for node_id, index in enumerate(plan.memory_hosts):
-            told.nodes.append(NodeKeeper(plan, hosts[index], env, note, node_id))
-        for node in told.nodes:
+            serving.nodes.append(NodeKeeper(plan, hosts[index], env, note, node_id))
+        for node in serving.nodes:
             node.await_ready()
-        if told.nodes:
-            told.address = ",".join(node.address for node in told.nodes)
-        yield told
+        if serving.nodes:
+            serving.address = ",".join(node.address for node in serving.nodes)
+        yield serving

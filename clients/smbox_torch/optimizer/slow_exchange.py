@@ -10,7 +10,7 @@ from typing import Final
 
 __all__ = ["SlowExchangeWarning", "Watch"]
 
-LOOK_S: Final = 5.0
+POLL_S: Final = 5.0
 """Seconds of waiting between two checks."""
 
 SHARE: Final = 0.5
@@ -30,14 +30,14 @@ class Watch:
 
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
         self._now_s = now_s
-        self._looked_s = now_s()
+        self._checked_s = now_s()
         self._waited_s = 0.0
-        self._limit_s = LOOK_S
+        self._limit_s = POLL_S
 
-    def look(self, waited_s: float, nbytes: int, exchanges: int) -> None:
+    def observe(self, waited_s: float, nbytes: int, exchanges: int) -> None:
         """Warn if the worker waited most of the time since the last check.
 
-        A check is made after each LOOK_S seconds of waiting.
+        A check is made after each POLL_S seconds of waiting.
 
         Args:
             waited_s: time waited since the start, in seconds.
@@ -47,10 +47,10 @@ class Watch:
         if waited_s < self._limit_s:
             return
         now_s = self._now_s()
-        passed_s, waiting_s = now_s - self._looked_s, waited_s - self._waited_s
+        passed_s, waiting_s = now_s - self._checked_s, waited_s - self._waited_s
         if waiting_s <= SHARE * passed_s:
-            self._looked_s, self._waited_s = now_s, waited_s
-            self._limit_s = waited_s + LOOK_S
+            self._checked_s, self._waited_s = now_s, waited_s
+            self._limit_s = waited_s + POLL_S
             return
         self._limit_s = math.inf
         size = f", of {nbytes / exchanges / MB:.3g} MB each" if nbytes and exchanges else ""

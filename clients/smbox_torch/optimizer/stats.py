@@ -78,7 +78,7 @@ class Recorder:
     def step(self) -> None:
         """Count a local step, and check the time waited."""
         self.steps += 1
-        self.watch.look(self.waited_s, self.nbytes, self.exchanges)
+        self.watch.observe(self.waited_s, self.nbytes, self.exchanges)
 
     def exchange(self, *, took_s: float, nbytes: int) -> None:
         """Count one exchange, its duration in seconds and its bytes."""

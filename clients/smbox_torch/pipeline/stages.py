@@ -3,7 +3,7 @@
 A stage is a member of the run (``smbox.join``) whose rank is the stage's number. It is lost if
 it was seen alive, or its offer or answer was read, and it has died since. Members that an
 earlier, killed run has left do not count. While a pipeline is built, a stage counts only if its
-process was seen alive on this host, or its lease was taken or renewed after the first look.
+process was seen alive on this host, or its lease was taken or renewed after the first read.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from smbox_torch.workers.team import JoinedTeam
 __all__ = ["Stages"]
 
 START_POLL_S: Final = 0.02
-"""Between two looks for a stage that has not started yet."""
+"""Between two checks for a stage that has not started yet."""
 
 BUILDING_POLL_S: Final = 0.25
 """Between two checks that all stages are alive, while a pipeline is built."""
@@ -63,7 +63,7 @@ class Stages:
         self._timeout_s = timeout_s
         self._expected: dict[int, int] = {}  # generation of each stage of this pipeline
         self._seen: dict[int, int] = {}  # generation of each other stage that has started
-        self._first_view = team.member.look()
+        self._first_view = team.member.read()
         self._note_started(self._first_view)
         self._is_building = True
 
@@ -77,14 +77,14 @@ class Stages:
 
     def expect_all(self) -> None:
         """Expect all stages with their present generations, once all have agreed."""
-        view = self._team.member.look()
+        view = self._team.member.read()
         for stage in range(self._count):
             self._expected.setdefault(stage, view.generation(stage))
         self._is_building = False
 
     def is_alive(self, stage: int) -> bool:
         """Return whether a living process has a stage now."""
-        return not self._team.member.look().is_free(stage)
+        return not self._team.member.read().is_free(stage)
 
     def wait_for_offer(self, stage: int, name: Callable[[int], str]) -> tuple[int, Region]:
         """Wait for a region that a stage creates while the pipeline is built.
@@ -102,8 +102,8 @@ class Stages:
         """
         found: list[tuple[int, Region]] = []
 
-        def look(limit_s: float) -> bool:
-            view = self._team.member.look()
+        def is_done(limit_s: float) -> bool:
+            view = self._team.member.read()
             # A stage that has left may have left a refusal as its offer.
             if view.is_free(stage) and not view.has_left(stage):
                 time.sleep(min(limit_s, START_POLL_S))
@@ -113,19 +113,19 @@ class Stages:
             found.extend([(generation, region)] if region else [])
             return region is not None
 
-        self._wait(stage, look)
+        self._wait(stage, is_done)
         return found[0]
 
     def wait_for_region(self, name: str, stage: int) -> Region:
         """Wait for a region that a stage creates; raises the errors of wait_for_offer."""
         found: list[Region] = []
 
-        def look(limit_s: float) -> bool:
+        def is_done(limit_s: float) -> bool:
             region = self._attach(name, limit_s)
             found.extend([region] if region else [])
             return region is not None
 
-        self._wait(stage, look)
+        self._wait(stage, is_done)
         return found[0]
 
     def wait_for_counter(self, counter: Counter, at_least: int, stage: int) -> int:
@@ -138,14 +138,14 @@ class Stages:
         """
         found: list[int] = []
 
-        def look(limit_s: float) -> bool:
+        def is_done(limit_s: float) -> bool:
             try:
                 found.append(counter.wait(at_least, timeout_s=limit_s))
             except RequestTimeoutError:
                 return False
             return True
 
-        self._wait(stage, look)
+        self._wait(stage, is_done)
         return found[0]
 
     def lost_error(self, stage: int, otherwise: StageExit) -> WorkerLostError:
@@ -172,7 +172,7 @@ class Stages:
 
     def has_exited(self, stage: int) -> bool:
         """Return whether a stage died or left."""
-        return self._exit_kind(self._team.member.look(), stage) is not None
+        return self._exit_kind(self._team.member.read(), stage) is not None
 
     def _attach(self, name: str, limit_s: float) -> Region | None:
         try:
@@ -180,19 +180,19 @@ class Stages:
         except RegionNotFoundError:
             return None
 
-    def _wait(self, stage: int, look: Callable[[float], bool]) -> None:
-        """Call ``look`` until it returns True; after each call check that no stage is lost."""
+    def _wait(self, stage: int, is_done: Callable[[float], bool]) -> None:
+        """Call ``is_done`` until it returns True; after each call check for lost stages."""
         began_s = time.monotonic()
         deadline_s = began_s + self._timeout_s
-        look_s = self._team.look_s
+        poll_s = self._team.poll_s
         if self._is_building:
-            look_s = min(look_s, BUILDING_POLL_S)
+            poll_s = min(poll_s, BUILDING_POLL_S)
         try:
-            while not look(min(left_s(deadline_s), look_s)):
+            while not is_done(min(left_s(deadline_s), poll_s)):
                 lost = self._find_lost(stage)
-                if lost is not None and not look(0.0):  # it may have acted before it died
+                if lost is not None and not is_done(0.0):  # it may have acted before it died
                     raise lost
-                if time.monotonic() >= deadline_s and not look(0.0):
+                if time.monotonic() >= deadline_s and not is_done(0.0):
                     raise self._timeout_error(stage)
         finally:
             self.waited_s += time.monotonic() - began_s
@@ -203,7 +203,7 @@ class Stages:
         While the pipeline is built all stages are needed, later the awaited one. A stage that
         died is an error at any time.
         """
-        view = self._team.member.look()
+        view = self._team.member.read()
         self._note_started(view)
         stages = (*self._expected, *self._seen)
         exits = {stage: self._exit_kind(view, stage) for stage in stages}

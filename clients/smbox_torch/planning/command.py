@@ -20,7 +20,15 @@ from smbox_torch.planning.rates import Prediction, predict
 
 __all__ = ["command"]
 
-COLUMNS = ("way", "workers", "images/s", "speed-up", "utilisation", "s/iteration", "saturates")
+COLUMNS = (
+    "method",
+    "workers",
+    "images/s",
+    "speed-up",
+    "utilisation",
+    "s/iteration",
+    "saturates",
+)
 
 
 def command(
@@ -38,10 +46,10 @@ def command(
     plot: Annotated[Path | None, typer.Option(help="PNG file for a plot of the rates.")] = None,
 ) -> None:
     """Predict images per second of each training method, and the resource that limits it."""
-    told = toml.read(file, partial(read, is_measured=measure))
+    request = toml.read(file, partial(read, is_measured=measure))
     if plot is not None:
         check_picture(plot)
-    model = told.model
+    model = request.model
     parameters = (
         models.count_parameters(model.name)
         if model.name is not None
@@ -52,11 +60,11 @@ def command(
         if measure
         else float(model.compute_s or 0.0)
     )
-    rates = told.rates()
-    setups = told.setups(parameters, compute_s)
+    rates = request.rates()
+    setups = request.setups(parameters, compute_s)
     found = [
-        predict(way, setup, rates, batch=model.batch)
-        for way in told.plan.ways
+        predict(method, setup, rates, batch=model.batch)
+        for method in request.plan.methods
         for setup in setups
     ]
     name = model.name or f"{parameters} parameters"
@@ -77,7 +85,7 @@ def command(
 
 def _cells(each: Prediction) -> Sequence[object]:
     return (
-        each.way,
+        each.method,
         each.workers,
         f"{each.images_per_s:.1f}",
         f"{each.speed_up:.2f}",

@@ -26,10 +26,14 @@ def draw(found: Sequence[Prediction], title: str, path: Path) -> None:
 
     figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.subplots()
-    for way in dict.fromkeys(each.way for each in found):
-        mine = sorted((each for each in found if each.way == way), key=lambda one: one.workers)
+    for method in dict.fromkeys(each.method for each in found):
+        mine = sorted(
+            (each for each in found if each.method == method), key=lambda one: one.workers
+        )
         rates = [each.images_per_s for each in mine]
-        axes.plot([each.workers for each in mine], rates, marker="o", markersize=3, label=way)
+        axes.plot(
+            [each.workers for each in mine], rates, marker="o", markersize=3, label=method
+        )
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlabel("workers")

@@ -8,8 +8,8 @@ import msgspec
 
 from smbox import toml
 from smbox.errors import ConfigError
+from smbox_torch.planning.methods import METHODS, Setup
 from smbox_torch.planning.rates import Rates
-from smbox_torch.planning.ways import WAYS, Setup
 
 __all__ = ["File", "read"]
 
@@ -67,13 +67,13 @@ class PlanTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         workers: numbers of workers.
-        ways: names of training methods.
+        methods: names of training methods.
         period: iterations between two elastic exchanges.
         per_host: number of workers on a host, for hybrid.
     """
 
     workers: tuple[int, ...] = (2, 4, 6, 10, 20, 50, 100, 200, 500, 1000)
-    ways: tuple[str, ...] = tuple(WAYS)
+    methods: tuple[str, ...] = tuple(METHODS)
     period: int = 10
     per_host: int = 2
 
@@ -116,7 +116,7 @@ def read(text: bytes, *, is_measured: bool) -> File:
     Raises:
         ConfigError: the text is not TOML, has unknown fields or invalid values.
     """
-    file = toml.decode(text, File, "this is no plan (docs/planner.md)")
+    file = toml.decode(text, File, "this is not a plan (docs/planner.md)")
     _check_model(file.model, is_measured=is_measured)
     _check_rate("link_mbit", file.network.link_mbit)
     _check_rate("rate_gbytes", file.node.rate_gbytes)
@@ -150,9 +150,9 @@ def _check_plan(file: File) -> None:
     _check_number("per_host", plan.per_host, 1, COUNT_MAX)
     for workers in plan.workers or (0,):
         _check_number("each of workers", workers, 1, COUNT_MAX)
-    unknown = [way for way in plan.ways if way not in WAYS]
-    if unknown or not plan.ways:
-        raise ConfigError(f"ways must be some of {', '.join(WAYS)}", unknown=unknown)
+    unknown = [method for method in plan.methods if method not in METHODS]
+    if unknown or not plan.methods:
+        raise ConfigError(f"methods must be some of {', '.join(METHODS)}", unknown=unknown)
 
 
 def _check_rate(name: str, value: float) -> None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from smbox_torch.planning.ways import WAYS, Phase, Setup
+from smbox_torch.planning.methods import METHODS, Phase, Setup
 
 __all__ = ["PAYLOAD", "Prediction", "Rates", "Resource", "predict"]
 
@@ -62,7 +62,7 @@ class Prediction:
     """The prediction for one training method and number of workers.
 
     Attributes:
-        way: name of the method.
+        method: name of the method.
         workers: number of workers.
         images_per_s: images per second of all workers.
         speed_up: relative to one worker that exchanges nothing.
@@ -75,7 +75,7 @@ class Prediction:
         node_in: bytes that it receives.
     """
 
-    way: str
+    method: str
     workers: int
     images_per_s: float
     speed_up: float
@@ -88,19 +88,19 @@ class Prediction:
     node_in: float
 
 
-def predict(way: str, setup: Setup, rates: Rates, *, batch: int) -> Prediction:
+def predict(method: str, setup: Setup, rates: Rates, *, batch: int) -> Prediction:
     """Predict one training method.
 
     Args:
-        way: key of WAYS.
+        method: key of METHODS.
         setup: model, workers and periods.
         rates: rates of links and nodes.
         batch: images of one worker's iteration.
     """
-    phases = WAYS[way](setup)
+    phases = METHODS[method](setup)
     iteration_s = sum(_lasts_s(phase, rates) for phase in phases)
     return Prediction(
-        way=way,
+        method=method,
         workers=setup.workers,
         images_per_s=batch * setup.workers / iteration_s,
         speed_up=setup.workers * setup.compute_s / iteration_s,

@@ -41,7 +41,7 @@ from smbox_torch.publishing.pull import Pull
 
 __all__ = ["Subscriber"]
 
-LOOK_S: Final = 0.5
+POLL_S: Final = 0.5
 """Longest time until a cancelled ``apull`` that waits for a version returns."""
 
 
@@ -137,7 +137,7 @@ class Subscriber:
         it was waiting for a version. ``into`` is then unchanged or holds one complete version.
         """
         pull = Pull(into, newer_than, timeout_s, names, version)
-        task = asyncio.ensure_future(asyncio.to_thread(self._pull, pull, LOOK_S))
+        task = asyncio.ensure_future(asyncio.to_thread(self._pull, pull, POLL_S))
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
@@ -161,22 +161,22 @@ class Subscriber:
         while True:
             yield await self.apull(newer_than=self._version, timeout_s=math.inf)
 
-    def _pull(self, pull: Pull, look_s: float) -> int:
-        """Pull; check the deadline at least every ``look_s`` seconds."""
-        while not self._lock.acquire(timeout=LOOK_S):
+    def _pull(self, pull: Pull, poll_s: float) -> int:
+        """Pull; check the deadline at least every ``poll_s`` seconds."""
+        while not self._lock.acquire(timeout=POLL_S):
             if pull.left_s() <= 0:
                 raise pull.timeout("another pull of this subscriber is in progress")
         try:
-            self._read(pull, look_s)
+            self._read(pull, poll_s)
             pull.copy_to_target(self._state)
             self._copy_s = time.monotonic() - self._found_s
             return self._version
         finally:
             self._lock.release()
 
-    def _read(self, pull: Pull, look_s: float) -> None:
+    def _read(self, pull: Pull, poll_s: float) -> None:
         """Copy a version that satisfies the pull into ``state``."""
-        newest = self._await(pull, Newest(0, 0), look_s)
+        newest = self._await(pull, Newest(0, 0), poll_s)
         self._found_s = time.monotonic()
         while True:
             version = newest.version if pull.version is None else pull.version
@@ -190,13 +190,13 @@ class Subscriber:
                     version=version,
                     newest=Newest.of(self._counter.value).version,
                 )
-            newest = self._await(pull, newest, look_s)
+            newest = self._await(pull, newest, poll_s)
 
-    def _await(self, pull: Pull, tried: Newest, look_s: float) -> Newest:
+    def _await(self, pull: Pull, tried: Newest, poll_s: float) -> Newest:
         """Wait for a version that satisfies the pull and is newer than ``tried``."""
         at_least = tried.word + 1
         while True:
-            left_s = min(pull.left_s(), look_s)
+            left_s = min(pull.left_s(), poll_s)
             try:
                 newest = Newest.of(self._counter.wait(at_least, timeout_s=max(0.0, left_s)))
             except RequestTimeoutError as error:

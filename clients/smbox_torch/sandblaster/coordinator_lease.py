@@ -63,9 +63,9 @@ class CoordinatorWatch:
         self._roster = Roster(box.home_of(run), run, must_exist=True)
 
     @property
-    def look_s(self) -> float:
+    def poll_s(self) -> float:
         """Seconds between two checks."""
-        return self._roster.look_s(0)
+        return self._roster.poll_s(0)
 
     def lost(self) -> WorkerLostError | None:
         """Return the error if the coordinator died or left without ending the run, else None.

@@ -121,7 +121,7 @@ class Tickets:
         """Wait until the board meets a condition or the run is over; return the board."""
         while True:
             version = self._shared.version
-            board = self._look()
+            board = self._read()
             if board.is_over or is_met(board):
                 return board
             self._await_change(version)
@@ -130,17 +130,17 @@ class Tickets:
         """Wait until the board changes; check regularly that the coordinator is alive."""
         deadline_s = time.monotonic() + self._timeout_s
         while True:
-            limit_s = min(self._coordinator.look_s, left_s(deadline_s))
+            limit_s = min(self._coordinator.poll_s, left_s(deadline_s))
             try:
                 self._shared.wait(version + 1, timeout_s=limit_s)
             except RequestTimeoutError:
                 lost = self._coordinator.lost()
-                if lost is not None and not self._look().is_over:
+                if lost is not None and not self._read().is_over:
                     raise lost from None
                 if time.monotonic() >= deadline_s:
                     raise
             else:
                 return
 
-    def _look(self) -> RunState:
+    def _read(self) -> RunState:
         return RunState(self._shared.get(), self._portions)

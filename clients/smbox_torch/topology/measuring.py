@@ -117,7 +117,7 @@ def measure(
         rows[world.rank : world.rank + 1].put(row)
         member.meet(timeout_s=timeout_s)
         array = rows.get()
-        view = member.look()
+        view = member.read()
         members = [view.of(rank) for rank in range(world.world_size)]
         member.meet(timeout_s=timeout_s)
         _free(boxes, name, row[0])
@@ -132,7 +132,7 @@ def _gather(box: Box, name: str, member: Member, world: World, timeout_s: float)
     try:
         box.barrier(name, world.world_size, timeout_s=timeout_s)
     except RequestTimeoutError as error:
-        alive = member.look().alive()
+        alive = member.read().alive()
         absent = [rank for rank in range(world.world_size) if rank not in alive]
         raise RequestTimeoutError(
             f"rank {absent or '?'} did not come to measure its links: start all workers with"

@@ -50,8 +50,8 @@ def claim(
     check_box(box)
     check_prefix(name)
     layout = [(tuple(tensor.shape), str(tensor.dtype)) for tensor in tensors]
-    told = [f"{key}={value}" for key, value in sorted(settings.items())]
-    ours = " ".join((algorithm, f"{zlib.crc32(repr(layout).encode()):08x}", *told))
+    pairs = [f"{key}={value}" for key, value in sorted(settings.items())]
+    ours = " ".join((algorithm, f"{zlib.crc32(repr(layout).encode()):08x}", *pairs))
     assert len(ours) <= RECORD_NBYTES, "settings are few and short"
     record = np.frombuffer(ours.encode().ljust(RECORD_NBYTES, b"\0"), np.uint8)
     region = box.create(
@@ -70,7 +70,7 @@ def claim(
             f"a model of other shapes or dtypes uses this name: {cure}", name=name
         )
     known = dict(each.split("=", 1) for each in found.split(" ")[2:])
-    given = dict(each.split("=", 1) for each in told)
+    given = dict(each.split("=", 1) for each in pairs)
     differing = [key for key in sorted(known.keys() & given.keys()) if known[key] != given[key]]
     shown = ", ".join(f"{key} {given[key]} here and {known[key]}" for key in differing)
     raise ConfigError(

@@ -115,7 +115,7 @@ class Clocks:
                     timeout_s=timeout_s,
                 )
             with suppress(RequestTimeoutError):
-                self._all.wait(version + 1, timeout_s=min(left_s, self._team.look_s))
+                self._all.wait(version + 1, timeout_s=min(left_s, self._team.poll_s))
 
     def _set(self, clock: int) -> None:
         self._mine.put(np.array([clock], np.int64))

@@ -27,14 +27,14 @@ class Team(Protocol):
         size: number of workers with which the run was started.
         begins_at: steps of a predecessor with this rank; 0 without one.
         is_late: this worker joined a run that was already in use.
-        look_s: seconds between two checks of the members while waiting.
+        poll_s: seconds between two checks of the members while waiting.
     """
 
     rank: int
     size: int
     begins_at: int
     is_late: bool
-    look_s: float
+    poll_s: float
 
     @property
     def workers(self) -> int:
@@ -92,7 +92,7 @@ class FixedTeam:
 
     is_late = False
     begins_at = 0
-    look_s = float("inf")
+    poll_s = float("inf")
 
     def __init__(self, box: BoxLike, name: str, rank: int, size: int) -> None:
         self.rank = rank
@@ -156,7 +156,7 @@ class JoinedTeam:
         self.size = max(member.expected, member.workers)
         self.begins_at = member.progress
         self.is_late = member.late
-        self.look_s = member.interval_s
+        self.poll_s = member.interval_s
         self._is_mine = is_mine
         self._counts = False
         self._came: set[int] = set()
@@ -169,7 +169,7 @@ class JoinedTeam:
 
     def present(self) -> list[int]:
         """Return the ranks of living workers and of expected ones that never joined."""
-        view = self.member.look()
+        view = self.member.read()
         return sorted(view.alive() + view.never_came(self.member.expected))
 
     def describe(self, rank: int) -> dict[str, object]:
@@ -179,7 +179,7 @@ class JoinedTeam:
 
     def lost(self) -> dict[int, str]:
         """Return the lost ranks; a dead process of this host is found before its lease ends."""
-        view = self.member.look()
+        view = self.member.read()
         alive, dead = set(view.alive()), view.dead_here()
         died = dead.union(view.expired())
         gone = self._came.difference(alive - dead)

@@ -13,8 +13,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m smbox.testing.chaos")
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--seed", type=int, default=2026)
-    told = parser.parse_args()
-    verdict = run(Settings.of_minutes(told.seed, told.minutes))
+    args = parser.parse_args()
+    verdict = run(Settings.of_minutes(args.seed, args.minutes))
     print(verdict.text())
     return 1 if verdict.faults else 0
 

@@ -30,7 +30,7 @@ from smbox.testing.chaos.proxy import Proxy
 from smbox.testing.chaos.verdict import Verdict, judge
 from smbox.testing.chaos.worker import REGION, TIMEOUT_S
 
-LOOK_S: Final = 0.02
+POLL_S: Final = 0.02
 STALL_S: Final = 2 * TIMEOUT_S
 DEAD_S_MAX: Final = 0.3
 PAUSE_S_MAX: Final = 1.0
@@ -116,8 +116,8 @@ class Harness:
             stack.enter_context(self._proxy)
             self._raise_curtain()
             while not self._is_over(time.monotonic() - begun_s):
-                self._look()
-                time.sleep(LOOK_S)
+                self._check_processes()
+                time.sleep(POLL_S)
             self._lower_curtain()
         self._verdict.seconds = time.monotonic() - begun_s
         left = listing(f"{PREFIX}{self._node.node}.")
@@ -148,7 +148,7 @@ class Harness:
             and passed_s >= wanted.seconds
         )
 
-    def _look(self) -> None:
+    def _check_processes(self) -> None:
         """Do what is due, see that all live that should, and strike when it is time."""
         self._do_due(time.monotonic())
         failed = [role.failed() for role in (self._node, *self._clients)]

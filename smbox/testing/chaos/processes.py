@@ -133,8 +133,8 @@ class NodeRole(Role):
 
     def command(self) -> list[str]:
         """Return the command of memnode."""
-        told = ["memnode", "--bind", self.address, "--name", self.node, "--memory", MEMORY]
-        return [*told, "--json", "--parent-pid", str(os.getpid())]
+        command = ["memnode", "--bind", self.address, "--name", self.node, "--memory", MEMORY]
+        return [*command, "--json", "--parent-pid", str(os.getpid())]
 
     def start_and_wait(self) -> None:
         """Start the node and wait until it serves."""

@@ -245,16 +245,16 @@ def main() -> int:
         parser.add_argument(name, type=kind)
     for name in ("client", "life", "seed"):
         parser.add_argument(name, type=int)
-    told = parser.parse_args()
+    args = parser.parse_args()
     faulthandler.register(signal.SIGUSR1)
     stopped: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: stopped.append(number))
     parent = os.getppid()
-    nap_s = LOCAL_NAP_S if told.transport == "shm" else 0.0
-    who = plan.identity(told.client, told.life)
-    log = LogWriter(log_path(told.folder, told.client, told.life))
-    with connect_patiently(told.address, told.transport) as box:
-        worker = Worker(box, log, who, random.Random(f"{told.seed}-{who}"))
+    nap_s = LOCAL_NAP_S if args.transport == "shm" else 0.0
+    who = plan.identity(args.client, args.life)
+    log = LogWriter(log_path(args.folder, args.client, args.life))
+    with connect_patiently(args.address, args.transport) as box:
+        worker = Worker(box, log, who, random.Random(f"{args.seed}-{who}"))
         while not stopped and os.getppid() == parent:
             worker.step()
             time.sleep(nap_s)

@@ -8,7 +8,7 @@ from lab import spec
 from server_or_ring.compute import MEASURED
 from server_or_ring.rows import Row, grid, predicted
 
-from smbox_torch.planning.ways import WAYS
+from smbox_torch.planning.methods import METHODS
 
 SECONDS = {"resnet50": 4.0, "alexnet": 0.5, "vgg16": 6.0}
 
@@ -55,7 +55,7 @@ def test_workers_and_nodes_have_hosts_of_their_own(way: str, nodes: int, hosts: 
 
 
 def test_ways_with_a_period_are_timed_for_one():
-    timed = {way: Row("vgg16", way, 6, period=7, iterations=3).timed for way in WAYS}
+    timed = {way: Row("vgg16", way, 6, period=7, iterations=3).timed for way in METHODS}
     assert {way for way, count in timed.items() if count == 7} == {
         "hybrid",
         "easgd",

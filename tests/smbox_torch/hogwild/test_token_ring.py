@@ -8,7 +8,7 @@ import pytest
 
 from smbox.errors import ConfigError
 from smbox.memory import process
-from smbox_torch.hogwild.token_ring import LOOK_S, TokenRing, ring_words
+from smbox_torch.hogwild.token_ring import POLL_S, TokenRing, ring_words
 
 
 class Ring:
@@ -45,7 +45,7 @@ def test_a_cluster_that_has_not_come_is_waited_for():
     ring = Ring(3)
     ring.enter(0, 2)
     ring.leaders[0].pass_on()
-    ring.now_s += 10 * LOOK_S
+    ring.now_s += 10 * POLL_S
     assert ring.holders() == []
     ring.enter(1)
     assert ring.holders() == [1]
@@ -78,12 +78,12 @@ def test_a_dead_leader_is_noticed_after_a_while_and_may_come_back():
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     ring.words[1:3] = child.pid, process.start_time(child.pid)
     del ring.leaders[0]
-    ring.now_s += 2 * LOOK_S
+    ring.now_s += 2 * POLL_S
     assert ring.holders() == []  # it lives
     child.kill()
     child.communicate()
     assert ring.holders() == []  # nobody looks again so soon
-    ring.now_s += 2 * LOOK_S
+    ring.now_s += 2 * POLL_S
     assert ring.holders() == [1]
     ring.enter(0)
     ring.leaders[1].pass_on()

@@ -9,12 +9,14 @@ from smbox_torch.launching.frames import (
     Frames,
     Kind,
     Ready,
+    decode,
+    encode,
     frame,
-    told,
-    value_of,
 )
 
-STREAM = b"Welcome!\n" + BEGIN + told(Kind.EXIT, 7, -9) + frame(Kind.OUTPUT, 8, b"\x00" + BEGIN)
+STREAM = (
+    b"Welcome!\n" + BEGIN + encode(Kind.EXIT, 7, -9) + frame(Kind.OUTPUT, 8, b"\x00" + BEGIN)
+)
 
 
 class Greeting:
@@ -73,7 +75,7 @@ def test_all_that_comes_instead_of_an_agent_is_given_on(text: bytes):
 
 @pytest.mark.parametrize("wrong", [b"", b"x", b"\xff", b'"7"', b"{}", b"[" * 5000])
 def test_a_value_of_another_form_is_refused(wrong: bytes):
-    assert value_of(b"7", int) == 7
+    assert decode(b"7", int) == 7
     for form in (int, Ready):
         with pytest.raises(RemoteProtocolError):
-            value_of(wrong, form)
+            decode(wrong, form)

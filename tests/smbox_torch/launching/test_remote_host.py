@@ -18,7 +18,7 @@ from smbox.errors import ConnectError
 from smbox_torch.launching import host_command, remote_host
 from smbox_torch.launching.children import Lines, Running, end_all
 from smbox_torch.launching.cluster import Plan
-from smbox_torch.launching.frames import BEGIN, Kind, told
+from smbox_torch.launching.frames import BEGIN, Kind, encode
 from smbox_torch.launching.hosts import Host
 from smbox_torch.launching.serving import Serving, serving
 
@@ -26,7 +26,7 @@ MARK = "FAR_HOST_OF_TEST"
 TIMEOUT_S = 60.0
 SHORT_S = 1.0
 LONG = {"LONG": 200_000 * "x"}  # more than a pipe holds
-READY = told(Kind.READY, 0, {"pid": 1, "python": "p", "command": ["x"], "free_port": 1})
+READY = encode(Kind.READY, 0, {"pid": 1, "python": "p", "command": ["x"], "free_port": 1})
 ORDER = b'"argv"'  # stands in each order to start a process
 
 # Says that it is ready, takes one order to start, and then does what the test says.
@@ -93,7 +93,7 @@ def test_a_start_ends_in_time_at_an_entrance_without_an_agent(
 ):
     monkeypatch.setattr(remote_host, "READY_S", SHORT_S)
     with (
-        pytest.raises(ConnectError, match=r"host 'a' cannot be entered.*it says nothing"),
+        pytest.raises(ConnectError, match=r"cannot connect to host 'a'.*no reply"),
         entered([], "sh", "-c", code, env=env),
     ):
         pytest.fail("entered")
@@ -114,7 +114,7 @@ def test_a_start_ends_in_time_at_an_entrance_without_an_agent(
 def test_all_that_an_entrance_says_stands_in_the_error(code: str, how: str, said: str | None):
     with pytest.raises(ConnectError) as caught, entered([], "sh", "-c", code):
         pytest.fail("entered")
-    assert "host 'a' cannot be entered" in caught.value.message
+    assert "cannot connect to host 'a'" in caught.value.message
     assert caught.value.message.endswith(how)
     assert said is None or caught.value.facts["said"] == said
 
@@ -131,7 +131,7 @@ def test_a_question_that_nobody_answers_stands_in_the_error(monkeypatch: pytest.
     code = "printf 'Password: '; printf 'Code: ' >&2; sleep 1000; :"
     with pytest.raises(ConnectError) as caught, entered([], "sh", "-c", code):
         pytest.fail("entered")
-    assert caught.value.message.endswith("it says nothing")
+    assert caught.value.message.endswith("no reply")
     assert set(caught.value.facts["said"].split(" | ")) == {"Password: ", "Code: "}
 
 
@@ -144,7 +144,7 @@ def test_signs_that_move_a_terminal_are_not_shown():
 
 
 @pytest.mark.parametrize(
-    "wrong", [13 * b"\xff", told(Kind.READY, 0, {}), told(Kind.REFUSED, 0, 7)]
+    "wrong", [13 * b"\xff", encode(Kind.READY, 0, {}), encode(Kind.REFUSED, 0, 7)]
 )
 def test_a_host_that_begins_with_no_frames_is_named(wrong: bytes):
     code = f"import os, signal\nos.write(1, {BEGIN + wrong!r})\nsignal.pause()"
@@ -167,7 +167,7 @@ def test_a_host_that_begins_with_no_frames_is_named(wrong: bytes):
 )
 def test_a_host_that_fails_later_is_lost_with_its_processes(monkeypatch, code: str, how: str):
     notes: list[str] = []
-    code = f"{AGENT}\nEXIT = {told(Kind.EXIT, 1, 'x')!r}\n{code}"
+    code = f"{AGENT}\nEXIT = {encode(Kind.EXIT, 1, 'x')!r}\n{code}"
     with answering(monkeypatch, notes, sys.executable, "-c", code) as host:
         assert await_end(start(host)) == remote_host.LOST
         assert host.is_lost
@@ -205,7 +205,7 @@ def test_a_host_that_stops_reading_is_lost(monkeypatch):
 
 def test_an_answer_that_came_in_time_counts_though_it_is_read_late(monkeypatch):
     notes: list[str] = []
-    end = told(Kind.EXIT, 1, -signal.SIGKILL)
+    end = encode(Kind.EXIT, 1, -signal.SIGKILL)
     code = f"{AGENT}\nos.write(1, {end!r}); os.read(0, 65536); signal.pause()"
     with answering(monkeypatch, notes, sys.executable, "-c", code) as host:
         monkeypatch.setattr(remote_host, "ANSWER_S", -1.0)  # late as soon as it is asked

@@ -10,13 +10,13 @@ import pytest
 
 from smbox.errors import ConnectError
 from smbox_torch.launching.cluster import Plan
-from smbox_torch.launching.frames import BEGIN, Kind, told
+from smbox_torch.launching.frames import BEGIN, Kind, encode
 from smbox_torch.launching.hosts import Host
 from smbox_torch.launching.serving import serving
 
 GRACE_S = 20.0
 BOTH = ["a", "b"]
-READY = BEGIN + told(Kind.READY, 0, {"pid": 1, "python": "", "command": [], "free_port": 1})
+READY = BEGIN + encode(Kind.READY, 0, {"pid": 1, "python": "", "command": [], "free_port": 1})
 
 # Ends at SIGTERM, or where meet() stands: in order only if the other one was told to end, too.
 MEETING = f"""
@@ -66,7 +66,7 @@ def test_hosts_end_at_the_same_time(tmp_path: Path):
 def test_hosts_that_are_entered_end_at_the_same_time(tmp_path: Path):
     hosts = [host(name, SILENT, tmp_path) for name in BOTH]
     with (
-        pytest.raises(ConnectError, match="host 'c' cannot be entered"),
+        pytest.raises(ConnectError, match="cannot connect to host 'c'"),
         serving(plan(host("c", FAILING, tmp_path), *hosts), {}, print),
     ):
         pytest.fail("entered")

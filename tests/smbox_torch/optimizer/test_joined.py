@@ -101,7 +101,7 @@ def test_workers_finish_together(own_box, run, until, worker, center):
     two.run(7)
     first = threading.Thread(target=one.optimizer.finish, kwargs={"timeout_s": WAIT_S})
     first.start()
-    until(lambda: two.optimizer.member.look().words[0, 2] != 0)
+    until(lambda: two.optimizer.member.read().words[0, 2] != 0)
     two.optimizer.finish(timeout_s=WAIT_S)
     first.join(WAIT_S)
     np.testing.assert_array_equal(one.values(), center(own_box))

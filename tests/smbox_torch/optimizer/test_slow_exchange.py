@@ -22,7 +22,7 @@ def steps_of(*shares: float) -> list[str]:
         waited_s += 3.0 * share
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            watch.look(waited_s, nbytes=number * 102_000_000, exchanges=number)
+            watch.observe(waited_s, nbytes=number * 102_000_000, exchanges=number)
         told.append(" ".join(str(each.message) for each in caught))
     return told
 

@@ -28,7 +28,7 @@ compute_s = 4.0
 link_mbit = 1000
 [plan]
 workers = [2, 1000]
-ways = ["ring", "easgd"]
+methods = ["ring", "easgd"]
 """
 
 
@@ -75,7 +75,7 @@ def test_json_has_the_same_with_bytes(plan):
     told = json.loads(done.output)
     assert told["parameters"] == 25_557_032  # of torchvision's resnet50
     first = told["predictions"][0]
-    assert (first["way"], first["workers"]) == ("ring", 2)
+    assert (first["method"], first["workers"]) == ("ring", 2)
     assert first["worker_out"] == pytest.approx(4 * 25_557_032)
     assert first["saturates"] == "compute"
 

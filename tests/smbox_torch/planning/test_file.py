@@ -7,8 +7,8 @@ import pytest
 
 from smbox.errors import ConfigError
 from smbox_torch.planning.file import read
+from smbox_torch.planning.methods import METHODS
 from smbox_torch.planning.rates import predict
-from smbox_torch.planning.ways import WAYS
 
 LEAST = """
 [model]
@@ -22,7 +22,7 @@ link_mbit = 1000
 
 def test_what_is_not_told_has_a_default():
     file = read(LEAST.encode(), is_measured=False)
-    assert file.plan.ways == tuple(WAYS)
+    assert file.plan.methods == tuple(METHODS)
     assert (min(file.plan.workers), max(file.plan.workers)) == (2, 1000)
     assert (file.plan.period, file.node.nodes, file.network.latency_ms) == (10, 2, 0.0)
 
@@ -30,7 +30,7 @@ def test_what_is_not_told_has_a_default():
 def test_setups_and_rates_have_what_the_file_tells():
     text = LEAST + (
         "latency_ms = 2\n[node]\nrate_gbytes = 0.5\nnodes = 3\n"
-        '[plan]\nworkers = [3, 5]\nways = ["easgd"]\nperiod = 4\nper_host = 8\n'
+        '[plan]\nworkers = [3, 5]\nmethods = ["easgd"]\nperiod = 4\nper_host = 8\n'
     )
     file = read(text.encode(), is_measured=False)
     three, five = file.setups(1000, 0.5)
@@ -43,7 +43,7 @@ def test_setups_and_rates_have_what_the_file_tells():
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("[model]", "[model", "this is no plan"),
+        ("[model]", "[model", "this is not a plan"),
         ("batch = 8", "", "batch"),
         ("batch = 8", 'batch = "8"', "batch"),
         ("batch = 8", "batch = 0", "batch must be at least 1 "),
@@ -74,8 +74,8 @@ def test_setups_and_rates_have_what_the_file_tells():
         ("[network]", "[plan]\nperiod = 0\n[network]", "period must be at least 1 "),
         ("[network]", f"[plan]\nperiod = {10**400}\n[network]", "period must be .* at most"),
         ("[network]", f"[plan]\nper_host = {10**400}\n[network]", "per_host must be .* at"),
-        ("[network]", '[plan]\nways = ["rings"]\n[network]', "ways must be some of"),
-        ("[network]", "[plan]\nways = []\n[network]", "ways must be some of"),
+        ("[network]", '[plan]\nmethods = ["rings"]\n[network]', "methods must be some of"),
+        ("[network]", "[plan]\nmethods = []\n[network]", "methods must be some of"),
         ("[network]", f"x = {3000 * '['}\n[network]", "nested too deeply"),
     ],
 )
@@ -93,7 +93,7 @@ def test_a_measured_time_is_not_given_and_needs_a_model():
         read(named.encode(), is_measured=True)
     free = named.replace("compute_s = 0.5", "")
     assert read(free.encode(), is_measured=True).model.compute_s is None
-    with pytest.raises(ConfigError, match="this is no plan"):
+    with pytest.raises(ConfigError, match="this is not a plan"):
         read(b"\xff", is_measured=False)
 
 
@@ -119,9 +119,9 @@ per_host = {count}
     for told in (least, most, most | {"rate": 1e-6}, least | {"rate": 1e9}):
         file = read(text.format(**told).encode(), is_measured=False)
         setups = file.setups(told["parameters"], told["rate"])
-        for way in WAYS:
+        for method in METHODS:
             for setup in setups:
-                found = asdict(predict(way, setup, file.rates(), batch=told["count"]))
+                found = asdict(predict(method, setup, file.rates(), batch=told["count"]))
                 numbers = [each for each in found.values() if isinstance(each, float)]
                 assert len(numbers) >= 8
                 assert all(math.isfinite(each) for each in numbers), found

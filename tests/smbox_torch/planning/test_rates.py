@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from smbox_torch.planning.methods import METHODS, Setup
 from smbox_torch.planning.rates import PAYLOAD, Rates, Resource, predict
-from smbox_torch.planning.ways import WAYS, Setup
 
 S = 100e6
 COMPUTE_S = 2.0
@@ -27,7 +27,7 @@ BY_HAND_S = {
     # over two nodes half of it, but never less than a worker's own link needs
     "easgd-striped": {1: 2 + 0.1, 2: 2 + 0.1, 6: 2 + 0.3},
 }
-CASES = [(way, workers, by[workers]) for way, by in BY_HAND_S.items() for workers in by]
+CASES = [(method, workers, by[workers]) for method, by in BY_HAND_S.items() for workers in by]
 
 
 def setup(workers: int, **other: float) -> Setup:
@@ -35,12 +35,12 @@ def setup(workers: int, **other: float) -> Setup:
 
 
 def test_every_way_has_cases():
-    assert set(BY_HAND_S) == set(WAYS)
+    assert set(BY_HAND_S) == set(METHODS)
 
 
-@pytest.mark.parametrize(("way", "workers", "by_hand_s"), CASES)
-def test_an_iteration_is_the_sum_of_its_phases(way: str, workers: int, by_hand_s: float):
-    found = predict(way, setup(workers), RATES, batch=8)
+@pytest.mark.parametrize(("method", "workers", "by_hand_s"), CASES)
+def test_an_iteration_is_the_sum_of_its_phases(method: str, workers: int, by_hand_s: float):
+    found = predict(method, setup(workers), RATES, batch=8)
     assert found.iteration_s == pytest.approx(by_hand_s)
     assert found.images_per_s == pytest.approx(8 * workers / by_hand_s)
     assert found.speed_up == pytest.approx(workers * COMPUTE_S / by_hand_s)
@@ -64,7 +64,7 @@ def test_a_group_that_is_not_full_exchanges_too():
 
 
 @pytest.mark.parametrize(
-    ("way", "workers", "rates", "resource"),
+    ("method", "workers", "rates", "resource"),
     [
         ("easgd", 6, RATES, Resource.COMPUTE),
         ("server-async", 6, RATES, Resource.NODE_LINK),
@@ -73,8 +73,8 @@ def test_a_group_that_is_not_full_exchanges_too():
         ("ring", 200, Rates(800e3, 0.05, 0.1), Resource.LATENCY),
     ],
 )
-def test_the_resource_that_takes_the_most_saturates(way, workers, rates, resource):
-    assert predict(way, setup(workers), rates, batch=8).saturates is resource
+def test_the_resource_that_takes_the_most_saturates(method, workers, rates, resource):
+    assert predict(method, setup(workers), rates, batch=8).saturates is resource
 
 
 def test_the_node_s_processor_moves_both_directions():

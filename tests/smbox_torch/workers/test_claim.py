@@ -59,7 +59,7 @@ def test_whoever_is_refused_has_not_joined():
         for other in others:
             with pytest.raises((ConfigError, LayoutMismatchError)) as refused:
                 other()
-            assert first.member.look().count == 1
+            assert first.member.read().count == 1
             del refused
         first.close()
 
@@ -70,7 +70,7 @@ def test_whoever_finds_another_center_has_left():
         box.create("run.float32", shape=7, dtype="float32")
         with pytest.raises(LayoutMismatchError) as refused:
             EASGD(torch.optim.SGD([parameter()], lr=0.1), box, "run", workers=2)
-        assert watcher.look().count == 1
+        assert watcher.read().count == 1
         del refused
 
 

@@ -3,7 +3,7 @@
 S bytes of parameters in float32, W workers, N memory nodes; all links are equal, full duplex.
 Bytes are those of the busiest worker and the busiest node, which determine the end of a phase.
 
-    way             phases of an iteration
+    method          phases of an iteration
     server-sync     compute; push: S to the node from each worker, and S more from rank 0, which
                     clears the next sum; pull: S from the node to each worker
     server-async    compute; push and fetch in one operation: S each way for each worker
@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["WAYS", "Phase", "Setup"]
+__all__ = ["METHODS", "Phase", "Setup"]
 
 BACKWARD: Final = 2 / 3
 """Share of the backward pass in the compute time: two products for each in the forward pass."""
@@ -151,7 +151,7 @@ def _periodic(setup: Setup, phase: Phase) -> list[Phase]:
     return [Phase(compute_s=setup.compute_s), part]
 
 
-WAYS: Final[Mapping[str, Callable[[Setup], Sequence[Phase]]]] = {
+METHODS: Final[Mapping[str, Callable[[Setup], Sequence[Phase]]]] = {
     "server-sync": server_sync,
     "server-async": server_async,
     "ring": ring,
