@@ -220,7 +220,7 @@ class Lease:
                 expires.
         """
         if self.is_held:
-            self.lose("this process left its place")
+            self.lose("this process left its place: its membership or its box was closed")
             self._maximum(self.generation, (LEFT, *self.values), deadline_s)
 
     @contextmanager

@@ -172,7 +172,17 @@ def _is_dense(tensor: torch.Tensor) -> bool:
     return tensor.numel() == 1 + sum((size - 1) * stride for size, stride in steps)
 
 
-def check_model(model: Any) -> None:
-    """Raise TypeError unless ``model`` is a torch.nn.Module or None."""
-    if model is not None and not isinstance(model, torch.nn.Module):
+def check_model(model: Any, optimizer: torch.optim.Optimizer) -> None:
+    """Check that ``model`` is None, or a model with parameters of the optimizer.
+
+    Raises:
+        TypeError: it is not a torch.nn.Module.
+        ConfigError: it has none of the optimizer's parameters.
+    """
+    if model is None:
+        return
+    if not isinstance(model, torch.nn.Module):
         raise TypeError(f"model must be a torch.nn.Module, not {type(model).__name__}")
+    own = {id(each) for group in optimizer.param_groups for each in group["params"]}
+    if own.isdisjoint(map(id, model.parameters())):
+        raise ConfigError("model= has none of the optimizer's parameters: pass their model")

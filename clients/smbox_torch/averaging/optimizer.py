@@ -14,7 +14,8 @@ from smbox.errors import ConfigError
 from smbox_torch.averaging.gradient_rounds import GradientRounds
 from smbox_torch.checks import real
 from smbox_torch.model.flat import unique
-from smbox_torch.model.matching import counterparts, names_of
+from smbox_torch.model.matching import counterparts, names_of, namesakes
+from smbox_torch.model.others import other_parameters
 from smbox_torch.model.restoring import pairs_of
 from smbox_torch.optimizer.checkpoint import checkpoint, demand_algorithm, is_plain
 from smbox_torch.optimizer.stats import Stats
@@ -134,12 +135,13 @@ class AveragingOptimizer(WrappedOptimizer):
 
         Args:
             model: a model with the same parameters. They are matched by name if ``model=`` or
-                the optimizer's groups gave names, else by their order in the optimizer's only
-                group.
+                the optimizer's groups gave names and the model has them, else by their order in
+                the optimizer's only group.
 
         Raises:
-            ConfigError: the parameters differ, or the optimizer has several groups without
-                names, so that the order is unknown; the model is unchanged.
+            ConfigError: the parameters differ, the model has only some of the names, or the
+                optimizer has several groups without names, so that the order is unknown; the
+                model is unchanged.
         """
         own = unique(self._members())
         names, groups = names_of(self.inner, self._model), len(self.param_groups)
@@ -148,6 +150,9 @@ class AveragingOptimizer(WrappedOptimizer):
             buffers = unique(self._model.buffers())
             targets |= counterparts(buffers, names, dict(model.named_buffers()))
             own += buffers
+        parameters = dict(model.named_parameters())
+        for target, other in namesakes(other_parameters(self._model), names, parameters):
+            target.copy_(other)
         for tensor in own:
             targets[id(tensor)].copy_(tensor)
 
@@ -200,8 +205,8 @@ class AveragingOptimizer(WrappedOptimizer):
         self.steps = state_dict["steps"]
         self._remember()
 
-    def _load_inner(self, state_dict: dict[str, Any]) -> None:
-        super()._load_inner(state_dict)
+    def _inner_loaded(self) -> None:
+        super()._inner_loaded()
         self._rounds.equal_state.is_due = True
 
     def stats(self) -> Stats:

@@ -32,6 +32,7 @@ from smbox_torch.averaging.summed_mean import SummedMean, check_same_layout
 from smbox_torch.averaging.sync_group import TIMEOUT_S
 from smbox_torch.checks import seconds
 from smbox_torch.model.flat import unique
+from smbox_torch.model.others import other_parameters
 from smbox_torch.world import World, world_or_launched
 
 __all__ = ["RingAllReduce"]
@@ -139,8 +140,9 @@ class RingAllReduce(AveragingOptimizer):
         try:
             by = RingSum(ring)
             mean = SummedMean(parameters, buffers, by)
-            check_same_layout([*parameters, *self._frozen, *buffers], by)
-            _begin_alike([*parameters, *self._frozen, *buffers], by)
+            alike = [*parameters, *self._frozen, *other_parameters(model), *buffers]
+            check_same_layout(alike, by)
+            _begin_alike(alike, by)
         except BaseException:
             ring.close()
             raise

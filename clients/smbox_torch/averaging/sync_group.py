@@ -32,6 +32,7 @@ from smbox_torch.averaging.summed_mean import SummedMean, check_same_layout
 from smbox_torch.averaging.torch_sum import TorchSum
 from smbox_torch.checks import seconds, whole
 from smbox_torch.model.flat import unique
+from smbox_torch.model.others import other_parameters
 from smbox_torch.world import World, world_or_launched
 
 __all__ = ["SyncGroup"]
@@ -50,8 +51,9 @@ def check_timing(bucket_nbytes: int, timeout_s: float) -> None:
 class SyncGroup(AveragingOptimizer):
     """Synchronous SGD: steps with the mean gradient of all workers of this host.
 
-    All ranks start with the parameters (also frozen ones) and buffers of local rank 0. With
-    ``model``, all ranks have the buffers of the first rank with a batch after every backward.
+    All ranks start with the parameters of local rank 0: those of the optimizer, and with
+    ``model`` also the model's other parameters and its buffers. With ``model``, all ranks have
+    the buffers of the first rank with a batch after every backward.
 
     ``step`` raises WorkerLostError if a rank died, left or did not arrive; the parameters are
     then unchanged.
@@ -101,7 +103,7 @@ class SyncGroup(AveragingOptimizer):
             self.rank, self.workers = dist.get_rank(), dist.get_world_size()
         parameters, self._frozen = averaged(optimizer)
         buffers = [] if model is None else unique(model.buffers())
-        alike = [*parameters, *self._frozen, *buffers, *self._told]
+        alike = [*parameters, *self._frozen, *other_parameters(model), *buffers, *self._told]
         mean: Mean
         self._host_mean: HostMean | None = None
         if isinstance(group, BoxGroup):

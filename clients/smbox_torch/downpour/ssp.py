@@ -89,7 +89,8 @@ class SSP(BoxOptimizer):
             self._note_shared()
             oldest = now - self.staleness
             if self._fetched_at < oldest:
-                self._fetched_at = self.clocks.wait(oldest, self.timeout_s)
+                with self.recorder.waiting_for_others():
+                    self._fetched_at = self.clocks.wait(oldest, self.timeout_s)
                 self._fetch()
         self.recorder.behind(self.center.behind())
 

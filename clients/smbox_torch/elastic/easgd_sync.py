@@ -97,7 +97,8 @@ class SyncEASGD(ElasticOptimizer):
             RequestTimeoutError: a worker did not arrive; the center may lack moves of some
                 workers.
         """
-        self.team.meet(what, self.timeout_s)
+        with self.recorder.waiting_for_others():
+            self.team.meet(what, self.timeout_s)
 
     def _share(self) -> None:
         """Do one atomic exchange without a barrier: other workers may have ended earlier."""

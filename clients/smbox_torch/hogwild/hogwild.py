@@ -33,6 +33,7 @@ from smbox_torch.checks import lease
 from smbox_torch.hogwild.model import ModelTensors, TensorOwners, tensors_of
 from smbox_torch.hogwild.state import SharedState
 from smbox_torch.model.flat import check_views
+from smbox_torch.model.others import other_parameters, others_setting
 from smbox_torch.model.restoring import pairs_of
 from smbox_torch.model.sparse_gradients import check_sparse
 from smbox_torch.model.tensor_versions import TensorVersions
@@ -110,7 +111,7 @@ class Hogwild(JoinedOptimizer):
         self._has_begun = False
 
     def _agreed(self) -> dict[str, object]:
-        return {"state": self._sharing}
+        return {"state": self._sharing} | others_setting(self._owner)
 
     def _own_name(self, name: str) -> str:
         """Return the name under which workers share one model."""
@@ -162,14 +163,16 @@ class Hogwild(JoinedOptimizer):
 
         Args:
             model: a model with the same parameters. They are matched by name if ``model=`` or
-                the optimizer's groups gave names, else by their order in the optimizer's only
-                group. With ``model=`` statistics and counts are copied, too.
+                the optimizer's groups gave names and the model has them, else by their order in
+                the optimizer's only group. With ``model=`` the rest of it is copied, too.
 
         Raises:
-            ConfigError: the parameters differ, or the optimizer has several groups without
-                names, so that the order is unknown; the model is unchanged.
+            ConfigError: the parameters differ, the model has only some of the names, or the
+                optimizer has several groups without names, so that the order is unknown; the
+                model is unchanged.
         """
-        self._evaluated_center().into(model, self._tensors, self.inner, self._owner)
+        center, others = self._evaluated_center(), other_parameters(self._owner)
+        center.into(model, self._tensors, self.inner, self._owner, others)
         self._versions.record()
 
     def state_dict(self) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from smbox.box import Box
 from smbox.errors import ConfigError
 from smbox_torch.hogwild.state import share
 from smbox_torch.model.flat import float_buffers, named_counts, named_floats, unique
-from smbox_torch.model.matching import counterparts, names_of
+from smbox_torch.model.matching import counterparts, names_of, namesakes
 
 __all__ = ["ModelTensors", "TensorOwners", "tensors_of"]
 
@@ -79,6 +79,7 @@ class ModelTensors:
         own: ModelTensors,
         optimizer: torch.optim.Optimizer,
         owner: torch.nn.Module | None,
+        others: Sequence[torch.Tensor],
     ) -> None:
         """Copy these values into another model.
 
@@ -87,6 +88,7 @@ class ModelTensors:
             own: the worker's tensors that correspond to these values.
             optimizer: the optimizer of these tensors; its groups may name them.
             owner: the model that has these tensors, or None.
+            others: its parameters that the optimizer does not have.
 
         Raises:
             ConfigError: the tensors differ, or their order is unknown; nothing was copied.
@@ -97,6 +99,8 @@ class ModelTensors:
         targets |= counterparts(own.statistics, names, named_floats(model))
         if own.counts:
             targets |= counterparts(own.counts, names, named_counts(model))
+        for target, source in namesakes(others, names, parameters):
+            target.copy_(source)
         for tensor, source in zip(own.every, self.every, strict=True):
             targets[id(tensor)].copy_(source)
 
@@ -109,15 +113,12 @@ def tensors_of(optimizer: torch.optim.Optimizer, model: torch.nn.Module | None) 
         model: provides statistics and counts; None: only parameters are shared.
 
     Raises:
-        ConfigError: a tensor is not on the CPU, or the model has none of the parameters.
+        ConfigError: a tensor is not on the CPU.
     """
     parameters = unique(p for group in optimizer.param_groups for p in group["params"])
     _check_on_cpu(parameters)
     if model is None:
         return ModelTensors(parameters, [], [])
-    held = {id(parameter) for parameter in model.parameters()}
-    if not any(id(parameter) in held for parameter in parameters):
-        raise ConfigError("model= has none of the optimizer's parameters: pass their model")
     _check_on_cpu(model.buffers())
     return ModelTensors(parameters, float_buffers(model), unique(named_counts(model).values()))
 

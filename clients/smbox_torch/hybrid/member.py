@@ -54,7 +54,7 @@ class HybridMember:
         if box is not None:
             check_box(box)
         model = options.get("model")
-        check_model(model)
+        check_model(model, optimizer)
         precision = Precision(options.get("center_dtype", "float32"), options.get("wire"))
         self.inner = optimizer
         self.steps = 0
@@ -96,6 +96,7 @@ class HybridMember:
             filling.statistics(statistics)
         if self._model is not None:
             filling.counts(self._model)
+        filling.others(self._model)
         filling.fill()
 
     def take_center(self) -> None:

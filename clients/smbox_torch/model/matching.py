@@ -11,7 +11,7 @@ import torch
 
 from smbox.errors import ConfigError
 
-__all__ = ["counterparts", "in_order", "names_of"]
+__all__ = ["counterparts", "in_order", "names_of", "namesakes"]
 
 WRAPPERS: Final = frozenset({"module", "_orig_mod"})
 """Parts that DistributedDataParallel and torch.compile add to names, at any depth."""
@@ -48,16 +48,24 @@ def counterparts(
         groups: number of groups of the optimizer, in whose order the own tensors are.
 
     Raises:
-        ConfigError: the tensors differ, or there are several groups without names, so that the
-            order in the model is unknown.
+        ConfigError: the tensors differ, only some of the names occur, or there are several
+            groups without names, so that the order in the model is unknown.
     """
     if {id(tensor) for tensor in own} <= {id(tensor) for tensor in theirs.values()}:
         return {id(tensor): tensor for tensor in own}
     wanted = [names.get(id(tensor), "") for tensor in own]
+    missing = wanted
     for known in (theirs, unwrapped(theirs)):
         keys = wanted if known is theirs else [bare(name) for name in wanted]
-        if all(key in known for key in keys) and len(set(keys)) == len(keys):
+        missing = [key for key in keys if key not in known]
+        if not missing and len(set(keys)) == len(keys):
             return in_order(own, [known[key] for key in keys])
+    if 0 < len(missing) < len(own) and all(wanted):
+        raise ConfigError(
+            "the model has some of the optimizer's parameters or buffers by name, and lacks"
+            " others: build the model as the workers do",
+            missing=missing,
+        )
     if groups > 1:
         raise ConfigError(
             "the optimizer has several groups, so its parameters cannot be matched with this"
@@ -66,6 +74,17 @@ def counterparts(
             groups=groups,
         )
     return in_order(own, list(theirs.values()))
+
+
+def namesakes(
+    own: Sequence[torch.Tensor],
+    names: Mapping[int, str],
+    theirs: Mapping[str, torch.Tensor],
+) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Return pairs of a tensor of another model and the own one of its name and shape."""
+    known = unwrapped(theirs)
+    pairs = [(known.get(bare(names.get(id(tensor), ""))), tensor) for tensor in own]
+    return [(to, each) for to, each in pairs if to is not None and to.shape == each.shape]
 
 
 def bare(name: str) -> str:

@@ -40,7 +40,8 @@ class Precision:
         is_exact: send and fetch in the center's dtype, regardless of the wire.
 
     Raises:
-        ConfigError: a dtype is not a floating-point dtype of FLOATS.
+        TypeError: a dtype is not a string.
+        ConfigError: a dtype is not in FLOATS.
     """
 
     center_dtype: str = "float32"
@@ -48,10 +49,17 @@ class Precision:
     is_exact: bool = False
 
     def __post_init__(self) -> None:
-        wire = self.center_dtype if self.wire is None else self.wire
-        for name in (self.center_dtype, wire):
-            if name not in [*FLOATS]:  # a list, because the name may be unhashable
-                raise ConfigError(f"center_dtype and wire are of {', '.join(FLOATS)}", got=name)
+        for argument in ("center_dtype", "wire"):
+            name = getattr(self, argument)
+            if name is None and argument == "wire":
+                continue
+            if not isinstance(name, str):
+                raise TypeError(
+                    f'{argument} must be the name of a dtype, such as "bfloat16", not'
+                    f" {type(name).__name__}"
+                )
+            if name not in FLOATS:
+                raise ConfigError(f"{argument} must be one of {', '.join(FLOATS)}", got=name)
 
     def center_of(self, dtype: torch.dtype) -> torch.dtype:
         """Return the center's dtype for parameters of this one."""

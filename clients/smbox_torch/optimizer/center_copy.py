@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import torch
 
 from smbox_torch.model.flat import named_counts, named_floats, unique
-from smbox_torch.model.matching import counterparts
+from smbox_torch.model.matching import counterparts, namesakes
+from smbox_torch.model.others import other_parameters
 from smbox_torch.optimizer.center import Center
 
 __all__ = ["CenterCopy"]
@@ -26,6 +27,7 @@ class CenterCopy:
         self._names = names
         self._filled: list[tuple[Center, dict[int, torch.Tensor]]] = []
         self._counts: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._others: list[tuple[torch.Tensor, torch.Tensor]] = []
 
     def parameters(self, center: Center, *, groups: int) -> None:
         """Add the center of the parameters to the copy.
@@ -53,6 +55,11 @@ class CenterCopy:
             targets = counterparts(counts, self._names, named_counts(self._model))
             self._counts += [(targets[id(count)], count) for count in counts]
 
+    def others(self, own: torch.nn.Module | None) -> None:
+        """Add the parameters of a model that the optimizer does not have, matched by name."""
+        theirs = dict(self._model.named_parameters())
+        self._others = namesakes(other_parameters(own), self._names, theirs)
+
     @torch.no_grad()
     def fill(self) -> None:
         """Copy all values into the model."""
@@ -60,5 +67,5 @@ class CenterCopy:
             for (buffer, _), values in zip(center, center.values().values(), strict=True):
                 for tensor, source in zip(buffer.tensors, buffer.split(values), strict=True):
                     targets[id(tensor)].copy_(source)
-        for target, count in self._counts:
-            target.copy_(count)
+        for target, source in (*self._counts, *self._others):
+            target.copy_(source)

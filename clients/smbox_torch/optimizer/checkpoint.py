@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Any, Final, TypedDict
 
 import torch
 
 from smbox.errors import ConfigError
 
 __all__ = ["checkpoint", "demand_algorithm", "is_plain"]
+
+
+KEYS_SHOWN: Final = 8
+"""Keys of an unknown dict that an error lists."""
 
 
 class State(TypedDict):
@@ -77,6 +81,12 @@ def is_plain(state_dict: Mapping[str, Any]) -> bool:
 def demand_algorithm(state_dict: Mapping[str, Any], algorithm: str) -> None:
     """Raise ConfigError unless a state belongs to this algorithm and is complete."""
     found = state_dict.get("algorithm")
+    if found is None:
+        raise ConfigError(
+            "this is not the state of an optimizer: pass what its state_dict() returned, not an"
+            " entire checkpoint file or a model's state",
+            keys=sorted(map(str, state_dict))[:KEYS_SHOWN],
+        )
     if found != algorithm:
         raise ConfigError(
             "this state belongs to another algorithm: load it there, or load only the state of"

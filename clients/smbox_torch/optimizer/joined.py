@@ -113,7 +113,7 @@ class JoinedOptimizer(WrappedOptimizer):
                 with torch.no_grad():
                     self._share_rest()
         finally:
-            self._is_closed = True
+            super().close()
             try:
                 with torch.no_grad():
                     self._end_once()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -71,6 +74,7 @@ class Recorder:
     exchanges: int = 0
     exchange_s: float = 0.0
     waited_s: float = 0.0
+    others_s: float = 0.0  # part of it: spent waiting for other workers
     nbytes: int = 0
     staleness: Counter[int] = field(default_factory=Counter)
     watch: Watch = field(default_factory=Watch)
@@ -78,7 +82,7 @@ class Recorder:
     def step(self) -> None:
         """Count a local step, and check the time waited."""
         self.steps += 1
-        self.watch.observe(self.waited_s, self.nbytes, self.exchanges)
+        self.watch.observe(self.waited_s - self.others_s, self.nbytes, self.exchanges)
 
     def exchange(self, *, took_s: float, nbytes: int) -> None:
         """Count one exchange, its duration in seconds and its bytes."""
@@ -89,6 +93,15 @@ class Recorder:
     def waited(self, waited_s: float) -> None:
         """Count time that the training thread waited for an exchange, in seconds."""
         self.waited_s += waited_s
+
+    @contextmanager
+    def waiting_for_others(self) -> Iterator[None]:
+        """Count the block, a part of an exchange, as a wait for other workers."""
+        began_s = time.monotonic()
+        try:
+            yield
+        finally:
+            self.others_s += time.monotonic() - began_s
 
     def behind(self, others: int) -> None:
         """Count the exchanges by other workers between two of this worker."""

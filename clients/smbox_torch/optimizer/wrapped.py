@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import operator
 import os
+import weakref
 from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, Self
@@ -15,6 +16,7 @@ import torch.distributed as dist
 from smbox.errors import ConfigError
 from smbox_torch.checks import check_model, check_optimizer
 from smbox_torch.model.digest import digest
+from smbox_torch.model.others import forget_wrapped, note_wrapped
 from smbox_torch.model.worker_values import WorkerValues
 from smbox_torch.optimizer.checkpoint import is_plain
 from smbox_torch.optimizer.state_hooks import HookedOptimizer
@@ -66,7 +68,7 @@ class WrappedOptimizer(HookedOptimizer):
         group: dist.ProcessGroup | None = None,
     ) -> None:
         check_optimizer(optimizer)
-        check_model(model)
+        check_model(model, optimizer)
         closure = inspect.signature(optimizer.step).parameters.get("closure")
         if closure is not None and closure.default is inspect.Parameter.empty:
             raise ConfigError(
@@ -78,6 +80,24 @@ class WrappedOptimizer(HookedOptimizer):
         self.rank = World.from_env(os.environ).rank
         self._adopt()
         self._wrapped = tuple(self._members())
+        note_wrapped(self, self._wrapped)
+        self._follow_loads()
+
+    def _follow_loads(self) -> None:
+        """Adopt the new groups and state whenever the inner optimizer loads a state itself."""
+        own = weakref.ref(self)
+
+        def loaded(_inner: torch.optim.Optimizer) -> None:
+            wrapper = own()
+            if wrapper is not None:
+                wrapper._inner_loaded()  # noqa: SLF001 - its own method
+
+        hook = self.inner.register_load_state_dict_post_hook(loaded)
+        weakref.finalize(self, hook.remove).atexit = False
+
+    def _inner_loaded(self) -> None:
+        """Follow a state that the inner optimizer has loaded."""
+        self._adopt()
 
     def _adopt(self) -> None:
         """Share the groups and the state of the inner optimizer; they are the same objects."""
@@ -251,11 +271,11 @@ class WrappedOptimizer(HookedOptimizer):
                 f" model and its groups as they were when it was saved ({error})",
                 optimizer=type(self.inner).__name__,
             ) from error
-        self._adopt()
 
     def close(self) -> None:
         """Leave the other workers. Idempotent."""
         self._is_closed = True
+        forget_wrapped(self)
 
     def __enter__(self) -> Self:
         return self

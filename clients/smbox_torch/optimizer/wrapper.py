@@ -1,9 +1,8 @@
 """BoxOptimizer: the base class of the optimizers that exchange parameters with a memory box.
 
-A wrapper is a ``torch.optim.Optimizer``: schedulers, hooks and gradient scalers accept it.
-SyncEASGD is the exception for scalers: its workers wait for each other in ``step``, and a
-scaler may skip the step of one worker. The wrapper shares the parameter groups and the state of
-the inner optimizer. A subclass implements one step in ``_advance``.
+A wrapper is a ``torch.optim.Optimizer``: schedulers, hooks and gradient scalers accept it (not
+with SyncEASGD, whose workers wait for each other in ``step``: a scaler may skip one worker's).
+It shares the groups and the state of the inner optimizer. A subclass implements ``_advance``.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from smbox_torch.boxes import BoxLike
 from smbox_torch.model.flat import FlatParameters, checked, other_buffers
 from smbox_torch.model.matching import names_of
 from smbox_torch.model.module_slots import ModuleSlots
+from smbox_torch.model.others import others_setting
 from smbox_torch.model.precision import Precision
 from smbox_torch.model.restoring import restore
 from smbox_torch.model.sparse_gradients import check_sparse
@@ -43,8 +43,8 @@ __all__ = ["BoxOptimizer"]
 class BoxOptimizer(JoinedOptimizer):
     """An optimizer whose steps also exchange the parameters with a memory box.
 
-    The constructor makes the parameters views of flat buffers and sets them to the center. The
-    first worker's values initialize the center. Afterwards, parameter groups cannot be added,
+    The constructor makes the parameters views of flat buffers and sets them to the center,
+    which begins with the first worker's values. Afterwards, parameter groups cannot be added,
     and the model cannot be moved to another device or dtype.
 
     Args:
@@ -52,7 +52,8 @@ class BoxOptimizer(JoinedOptimizer):
         box: the memory box; the caller closes it.
         name: name of the run; the prefix of all regions, counters and barriers.
         model: also exchange the floating-point buffers (batch norm) of this model, in separate
-            regions. It also names the parameters, and ``center_into`` matches them by name.
+            regions. Its parameters outside the optimizer must be those of the first worker. It
+            names the parameters: ``center_into`` matches them by name.
         workers: number of workers, or a member from ``smbox.join``; None: as set by the
             launcher (``smbox run``, torchrun). See docs/membership.md.
         rank: rank of this worker; None: as set by the launcher, else the lowest free rank.
@@ -101,7 +102,7 @@ class BoxOptimizer(JoinedOptimizer):
         check_workers(workers, rank=rank, lease_s=lease_s)
         if isinstance(workers, Member):
             check_uncounted(workers)
-        agreed = self._agreed() | statistics_of(model)
+        agreed = self._agreed() | statistics_of(model) | others_setting(model)
         claim(box, name, type(self).__name__, members, agreed)
         self._model = model
         self._join(team_of(box, name, workers, rank=rank, lease_s=lease_s))
@@ -214,14 +215,15 @@ class BoxOptimizer(JoinedOptimizer):
 
         Args:
             model: a model with the same parameters. They are matched by name if ``model=`` or
-                the optimizer's groups gave names, else by their order in the optimizer's only
-                group. The worker's own model is allowed; its values are overwritten. Prefixes
-                of wrappers (``module.`` of DDP, ``_orig_mod.`` of torch.compile) are ignored.
-                With ``model=``, integer buffers get the largest count of any worker.
+                the optimizer's groups gave names and the model has them, else by their order in
+                the optimizer's only group. The worker's own model is allowed. Prefixes of
+                wrappers (``module.`` of DDP, ``_orig_mod.`` of torch.compile) are ignored. With
+                ``model=``, integer buffers get the largest count of any worker, and other
+                parameters are copied.
 
         Raises:
-            ConfigError: the parameters differ, or the optimizer has several groups without
-                names, so that the order is unknown; the model is unchanged.
+            ConfigError: the model has other parameters, or only some of the names, or their
+                order is unknown (several groups without names); the model is unchanged.
         """
         filling = CenterCopy(model, self._names)
         filling.parameters(self._evaluated_center(), groups=len(self.param_groups))
@@ -230,10 +232,9 @@ class BoxOptimizer(JoinedOptimizer):
         if self._model is not None:
             self.counts.share()
             filling.counts(self._model)
+        filling.others(self._model)
         filling.fill()
         self._remember_filled(model)
-
-    # ------------------------------------------------------------------ resuming and ending
 
     def state_dict(self) -> dict[str, Any]:
         """Return the states of worker, inner optimizer, center and algorithm, for resuming."""

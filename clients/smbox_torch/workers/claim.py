@@ -18,6 +18,7 @@ import torch
 from smbox.errors import ConfigError, LayoutMismatchError
 from smbox.head import check_prefix
 from smbox_torch.boxes import BoxLike, check_box
+from smbox_torch.model.others import OTHERS
 
 __all__ = ["claim"]
 
@@ -58,22 +59,36 @@ def claim(
         f"{name}.algorithm", shape=record.shape, dtype="uint8", init=record, exist_ok=True
     )
     found = region.get().tobytes().rstrip(b"\0").decode(errors="replace")
-    if found == ours:
-        return
-    cure = f"choose another, or remove the old run's regions ({name}.algorithm too) by smbox rm"
-    if found.split(" ")[0] != algorithm:
-        raise ConfigError(
-            f"another algorithm uses this name: {cure}", name=name, used_by=found.split(" ")[0]
+    if found != ours:
+        raise _mismatch(found, ours, name)
+
+
+def _mismatch(found: str, ours: str, name: str) -> ConfigError | LayoutMismatchError:
+    """Return the error for a claim that differs from the first one."""
+    cure = (
+        "choose another name, or remove the old run's regions"
+        f" ({name}.algorithm too) by smbox rm"
+    )
+    (algorithm, layout, *known), (mine, shape, *given) = found.split(" "), ours.split(" ")
+    if algorithm != mine:
+        return ConfigError(
+            f"another algorithm uses this name: {cure}", name=name, used_by=algorithm
         )
-    if found.split(" ")[1:2] != ours.split(" ")[1:2]:
-        raise LayoutMismatchError(
+    if layout != shape:
+        return LayoutMismatchError(
             f"a model of other shapes or dtypes uses this name: {cure}", name=name
         )
-    known = dict(each.split("=", 1) for each in found.split(" ")[2:])
-    given = dict(each.split("=", 1) for each in pairs)
-    differing = [key for key in sorted(known.keys() & given.keys()) if known[key] != given[key]]
-    shown = ", ".join(f"{key} {given[key]} here and {known[key]}" for key in differing)
-    raise ConfigError(
+    theirs, here = (dict(pair.split("=", 1) for pair in pairs) for pairs in (known, given))
+    differing = [key for key in sorted(theirs.keys() & here.keys()) if theirs[key] != here[key]]
+    if differing == [OTHERS]:
+        return ConfigError(
+            "the parameters of model= that the optimizer does not have differ from those of the"
+            " first worker, and they are not exchanged: before wrapping, seed all workers"
+            f" equally or load the same weights; or give them to the optimizer. Else {cure}",
+            name=name,
+        )
+    shown = ", ".join(f"{key} {here[key]} here and {theirs[key]}" for key in differing)
+    return ConfigError(
         f"all workers of a run must have the same settings, but there is {shown} in the run:"
         f" correct it, or {cure}",
         name=name,

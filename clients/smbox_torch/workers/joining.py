@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping
 from typing import Final
 
@@ -102,7 +103,19 @@ def team_of(
     if not isinstance(box, Box):
         return FixedTeam(box, name, rank or 0, size)
     member = join(box, name, rank=rank, expected=size, lease_s=lease_s, launch=launch)
+    _warn_if_miscounted(workers, member)
     return JoinedTeam(member, is_mine=True)
+
+
+def _warn_if_miscounted(workers: int | None, member: Member) -> None:
+    """Warn if more workers joined than ``workers=`` says."""
+    if workers is not None and member.rank >= workers:
+        warnings.warn(
+            f"workers={workers}, but this is worker {member.rank + 1} of the run: data that is"
+            f" cut into {workers} shares has none for it. Leave out workers= under a launcher;"
+            " pass workers=smbox.join(box, name) if workers join and leave",
+            stacklevel=2,
+        )
 
 
 def team_of_comers(

@@ -37,6 +37,19 @@ def test_another_model_is_matched_by_name():
     assert found[id(model[0].bias)] is other[0].bias
 
 
+def test_a_model_with_some_of_the_names_is_not_matched_by_order():
+    model = torch.nn.ModuleDict({"a": torch.nn.Linear(2, 2), "b": torch.nn.Linear(2, 2)})
+    other = torch.nn.ModuleDict({"b": torch.nn.Linear(2, 2), "c": torch.nn.Linear(2, 2)})
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    own, names = members(optimizer), names_of(optimizer, model)
+    with pytest.raises(ConfigError, match="lacks others") as refused:
+        counterparts(own, names, dict(other.named_parameters()))
+    assert refused.value.facts["missing"] == ["a.weight", "a.bias"]
+    renamed = torch.nn.ModuleDict({"d": torch.nn.Linear(2, 2), "e": torch.nn.Linear(2, 2)})
+    found = counterparts(own, names, dict(renamed.named_parameters()))
+    assert found[id(model["a"].weight)] is renamed["d"].weight
+
+
 def test_without_names_several_groups_have_no_order():
     own, theirs = members(by_kind(two_layers(), named=False)), two_layers()
     with pytest.raises(ConfigError, match="several groups"):

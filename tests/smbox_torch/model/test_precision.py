@@ -86,3 +86,12 @@ def test_impossible_dtypes_are_refused():
     for settings in ({"wire": "float32"}, {"wire": "bfloat16"}):
         with pytest.raises(ConfigError, match="wire"):
             Precision(**settings).wire_of(torch.float64)
+
+
+def test_a_dtype_is_given_by_name():
+    with pytest.raises(TypeError, match=r"wire must be the name of a dtype, .*not dtype"):
+        Precision(wire=torch.bfloat16)
+    with pytest.raises(TypeError, match="center_dtype must be the name"):
+        Precision(None)
+    with pytest.raises(ConfigError, match="wire must be one of float16"):
+        Precision(wire="int8")

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from smbox_torch.optimizer.stats import Recorder
@@ -44,3 +46,16 @@ def test_a_log_gets_every_figure():
     figures = Recorder(steps=3).snapshot().as_dict()
     assert figures["steps"] == 3
     assert {"staleness", "waited_ms", "hidden_ms", "hidden_share", "nbytes"} <= set(figures)
+
+
+def test_waits_for_other_workers_are_not_blamed_on_the_memory(monkeypatch):
+    """A warning would propose to exchange less, which does not help against a slow worker."""
+    seen: list[float] = []
+    recorder = Recorder()
+    monkeypatch.setattr(recorder.watch, "observe", lambda waited_s, *_: seen.append(waited_s))
+    with recorder.waiting_for_others():
+        time.sleep(0.05)
+    recorder.waited(0.05 + 0.25)
+    recorder.step()
+    assert 0.0 < seen[0] <= 0.25
+    assert recorder.snapshot().waited_ms == pytest.approx(300.0)

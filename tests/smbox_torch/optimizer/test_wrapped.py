@@ -77,6 +77,24 @@ def test_a_loaded_state_is_seen_by_both(weight: torch.nn.Parameter):
     assert other.state[weight]["momentum_buffer"].tolist() == [1.5, 1.5]
 
 
+def test_a_state_that_the_inner_optimizer_loads_by_itself_is_seen_by_both(
+    weight: torch.nn.Parameter,
+):
+    inner = torch.optim.SGD([weight], lr=1.0)
+    optimizer = Twice(inner)
+    inner.load_state_dict(torch.optim.SGD([weight], lr=0.25).state_dict())
+    assert optimizer.param_groups is inner.param_groups
+    assert optimizer.state is inner.state
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.5)
+    weight.sum().backward()
+    optimizer.step()
+    scheduler.step()
+    assert inner.param_groups[0]["lr"] == 0.125
+    inner.add_param_group({"params": [torch.nn.Parameter(torch.ones(1))]})
+    with pytest.raises(ConfigError, match="first, then wrap"):
+        optimizer.step()
+
+
 def test_groups_are_fixed_and_the_end_is_called(weight: torch.nn.Parameter):
     with Twice(torch.optim.SGD([weight], lr=1.0)) as optimizer:
         with pytest.raises(ConfigError, match="groups"):

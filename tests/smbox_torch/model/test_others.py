@@ -1,0 +1,120 @@
+"""Parameters of a model that the wrapped optimizer does not have."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+
+from smbox.errors import ConfigError
+from smbox.testing.model_box import ModelBox
+from smbox_torch import EASGD, Downpour, Hogwild, ParameterServer, RingAllReduce, SyncGroup
+
+BOXED = (EASGD, Downpour, ParameterServer)
+
+
+def network(seed: int) -> torch.nn.Sequential:
+    """A backbone that is not trained, and a head that is."""
+    backbone, head = torch.nn.Linear(3, 4), torch.nn.Linear(4, 1)
+    with torch.no_grad():
+        for parameter in backbone.parameters():
+            parameter.fill_(float(seed))
+        for parameter in head.parameters():
+            parameter.fill_(0.5)
+    return torch.nn.Sequential(backbone, head)
+
+
+def of_head(model: torch.nn.Sequential) -> torch.optim.SGD:
+    return torch.optim.SGD(model[1].parameters(), lr=0.1)
+
+
+@pytest.mark.parametrize("kind", BOXED)
+def test_workers_with_other_values_are_refused(kind):
+    box, first, same, other = ModelBox(), network(1), network(1), network(2)
+    optimizer = kind(of_head(first), box, "run", model=first, workers=1)
+    optimizer.close(exchange=False)
+    kind(of_head(same), box, "run", model=same, workers=1).close(exchange=False)
+    head = other[1].weight.detach().clone()
+    with pytest.raises(ConfigError, match=r"first worker.*seed all workers equally"):
+        kind(of_head(other), box, "run", model=other, workers=1)
+    assert torch.equal(other[1].weight, head)
+
+
+def test_workers_of_hogwild_with_other_values_are_refused(open_box):
+    first, other = network(1), network(2)
+    optimizer = Hogwild(of_head(first), open_box(), "run", model=first)
+    with pytest.raises(ConfigError, match="seed all workers equally"):
+        Hogwild(of_head(other), open_box(), "run", model=other)
+    optimizer.close()
+
+
+def test_ranks_of_a_host_begin_with_those_of_the_first(run_ranks):
+    def work(world) -> float:
+        model = network(1 + world.rank)
+        with SyncGroup(of_head(model), model, world=world):
+            return model[0].weight[0, 0].item()
+
+    assert run_ranks(2, work) == [1.0, 1.0]
+
+
+def test_ranks_of_a_ring_begin_with_those_of_the_first(run_ranks):
+    addresses, everyone = ["", ""], threading.Barrier(2)
+
+    def work(world) -> float:
+        def exchange(address: str) -> list[str]:
+            addresses[world.rank] = address
+            everyone.wait(30.0)
+            return addresses
+
+        model = network(1 + world.rank)
+        with RingAllReduce(of_head(model), model, world=world, exchange=exchange):
+            return model[0].weight[0, 0].item()
+
+    assert run_ranks(2, work) == [1.0, 1.0]
+
+
+def test_another_model_gets_them_from_the_center():
+    model, target = network(1), network(2)
+    optimizer = EASGD(of_head(model), ModelBox(), "run", model=model, workers=1)
+    optimizer.center_into(target)
+    assert all(map(torch.equal, model.parameters(), target.parameters()))
+
+
+def test_another_model_gets_them_from_a_rank(run_ranks):
+    def work(world) -> bool:
+        model, target = network(1), network(2)
+        with SyncGroup(of_head(model), model, world=world) as optimizer:
+            optimizer.center_into(target)
+        return all(map(torch.equal, model.parameters(), target.parameters()))
+
+    assert run_ranks(1, work) == [True]
+
+
+def test_another_model_gets_them_from_hogwild(open_box):
+    model, target = network(1), network(2)
+    with Hogwild(of_head(model), open_box(), "run", model=model) as optimizer:
+        optimizer.center_into(target)
+    assert all(map(torch.equal, model.parameters(), target.parameters()))
+
+
+def test_two_optimizers_may_train_the_parts_of_one_model():
+    """The first one's parameters have moved when the second worker wraps the second part."""
+    box = ModelBox()
+    for _ in range(2):
+        model = network(1)
+        first = EASGD(
+            torch.optim.SGD(model[0].parameters(), lr=0.1), box, "a", model=model, workers=1
+        )
+        second = EASGD(of_head(model), box, "b", model=model, workers=1)
+        for _step in range(3):
+            model(torch.ones(1, 3)).sum().backward()
+            first.step()
+            second.step()
+        first.finish()
+        second.finish()
+
+
+def test_a_model_of_others_is_refused():
+    with pytest.raises(ConfigError, match="none of the optimizer's parameters"):
+        EASGD(of_head(network(1)), ModelBox(), "run", model=network(1), workers=1)
