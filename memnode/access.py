@@ -139,7 +139,7 @@ def _needed(registry: Registry, key: ChannelKey, request: Request) -> Role:
     if isinstance(body, Create):
         exists = body.exist_ok and registry.find(body.kind, body.name) is not None
         return Role.READ if exists or _is_scratch(registry, body) else needed
-    if isinstance(body, Free) and registry.owns(body.address, key[0]):
+    if isinstance(body, Free) and (body.address is None or registry.owns(body.address, key[0])):
         return Role.READ
     return needed
 

@@ -81,6 +81,12 @@ class Builds:
         if build is not None:
             self._abandon(build)
 
+    def discard(self, token: bytes, owner: ChannelKey) -> None:
+        """Abandon the build of a channel's CREATE with this token, if there is one."""
+        for build in self.in_progress.copy():
+            if build.owner == owner and build.create.token == token:
+                self._abandon(build)
+
     def conflicts(self, spec: RegionSpec) -> bool:
         """Return whether a build has the name, or the CREATE's token, of this region."""
         for build in self.in_progress:

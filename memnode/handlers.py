@@ -13,7 +13,13 @@ from typing import Final, cast
 from memnode import changes, creation, reads
 from memnode.context import Channel, Connection, Context, Handler, Park
 from memnode.registry import describe
-from smbox.errors import LimitError, RegionNotFoundError, RequestTimeoutError, SmboxError
+from smbox.errors import (
+    ConfigError,
+    LimitError,
+    RegionNotFoundError,
+    RequestTimeoutError,
+    SmboxError,
+)
 from smbox.memory.mapped import MappedRegion
 from smbox.wire import messages
 from smbox.wire.codec import Reply, Request, refuse, reply_to
@@ -71,9 +77,16 @@ def attach(context: Context, _channel: Channel, request: Request) -> Reply:
     return reply_to(request, body=describe(region))
 
 
-def free(context: Context, _channel: Channel, request: Request) -> Reply:
-    """Free a region."""
-    context.registry.free(cast("messages.Free", request.body).address)
+def free(context: Context, channel: Channel, request: Request) -> Reply:
+    """Free a region, or discard what a CREATE of the client began."""
+    body = cast("messages.Free", request.body)
+    if body.address is not None:
+        context.registry.free(body.address)
+    elif body.token is not None:
+        context.builds.discard(body.token, channel.key)
+        context.registry.discard(int.from_bytes(body.token, "little"), channel.key)
+    else:
+        raise ConfigError("FREE needs an address or a token")
     return reply_to(request, body=messages.Empty())
 
 

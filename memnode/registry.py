@@ -170,6 +170,13 @@ class Registry:
             if creator == owner and (is_scratch or not only_scratch):
                 self._remove(self._memory.regions[address])
 
+    def discard(self, token: int, owner: ChannelKey) -> None:
+        """Free the unpublished region of a channel with this token, if there is one."""
+        for address, (creator, _) in list(self._unpublished.items()):
+            region = self._memory.regions[address]
+            if creator == owner and region.spec.token == token:
+                self._remove(region)
+
     def live_after(self, address: int) -> Iterator[MappedRegion]:
         """Yield the live regions at addresses above ``address``, ascending."""
         for known in self._addresses[bisect_right(self._addresses, address) :]:

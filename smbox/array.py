@@ -197,7 +197,11 @@ def _untyped(value: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
         raise TypeError(f"{type(value).__name__}: {_NO_ARRAY}")
     with np.errstate(all="ignore"):
         taken = found.astype(dtype)
-    if not _keeps(found, taken):
+    # Of integers and floats, numpy makes floats, which rounds large integers.
+    is_exact = found.dtype.kind == "f" and dtype.kind in "iu"
+    if not _keeps(found, taken) or (
+        is_exact and taken.tolist() != np.array(value, object).tolist()
+    ):
         raise LayoutMismatchError(
             "these numbers do not fit the dtype: give an array of it",
             region=str(dtype),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from typing import Any, Self
 
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 
 from smbox import verbs
 from smbox.errors import ConfigError
+from smbox.memory.orders import Output, address_of
 from smbox.paths.pair import PathPair
 from smbox.paths.work import Changes, Operation
 from smbox.region import Region
@@ -19,9 +21,11 @@ class Batch:
     """Many small changes, sent in few round trips when the ``with`` block ends, in order.
 
     Each change is checked when it is added. Its arrays must not be modified until the block
-    has ended. If the block raises, nothing is sent. A batch is not a transaction: each change
-    is a commit of its own, so another client may see some before others, and if one fails, the
-    others still happen. Not thread-safe.
+    has ended. An array that a change writes (x of ``elastic``, ``delta``, the result of
+    ``fetch_and_op``) must not be an array of a later change: that is a ConfigError. If the
+    block raises, nothing is sent. A batch is not a transaction: each change is a commit of its
+    own, so another client may see some before others, and if one fails, the others still
+    happen. Not thread-safe.
 
     Args:
         paths: paths to the node, shared with the box.
@@ -36,6 +40,7 @@ class Batch:
         paths.seconds(timeout_s)  # before the first change is added
         self._timeout_s = timeout_s
         self._operations: list[Operation] = []
+        self._written: list[tuple[int, int]] = []  # memory that changes write, sorted
         self._is_over = False
 
     def put(self, region: Region, x: Any) -> None:
@@ -74,8 +79,29 @@ class Batch:
         shares = [share for _, share in operation.shares()]
         for share in shares:
             self._paths.data(share.info)  # raises before anything is added if a node is lost
+        self._note_written(operation)
         for share in shares:
             self._operations.extend(share.stripes())
+
+    def _note_written(self, operation: Operation) -> None:
+        """Note the array that a change writes.
+
+        Raises:
+            ConfigError: an earlier change writes one of its arrays. All sources are sent before
+                any result arrives, so the change would use the old contents.
+        """
+        sink, arrays = operation.sink, [operation.source]
+        if sink is not None and sink.output != Output.MOVED:
+            arrays.append(sink.out)
+        spans = [(begin := address_of(each), begin + each.nbytes) for each in arrays]
+        if self._written and any(_overlaps(self._written, *span) for span in spans):
+            raise ConfigError(
+                "an earlier change of the batch writes this array (x of elastic, delta, the"
+                " result of fetch_and_op): use two arrays or two batches",
+                region=operation.info.name,
+            )
+        if sink is not None:
+            insort(self._written, spans[-1])
 
     def __len__(self) -> int:
         """Return the number of commits in the batch."""
@@ -94,6 +120,12 @@ class Batch:
         if kind is None and len(self):
             changes = Changes("batch", None, self._operations)
             self._paths.finish(changes, self._timeout_s)
+
+
+def _overlaps(spans: list[tuple[int, int]], begin: int, limit: int) -> bool:
+    """Return whether ``[begin, limit)`` overlaps one of the sorted, disjoint spans."""
+    at = bisect_left(spans, (limit, 0))
+    return begin < limit and at > 0 and spans[at - 1][1] > begin
 
 
 def _extent(region: Region) -> Extent:

@@ -91,7 +91,8 @@ class ContendedRegions:
 class RemotePath(ThreadedPath[Channel]):
     """The data path over messages; docs/memory_model.md is its contract.
 
-    The channel of a thread that has ended is reused by the next new thread.
+    The channel of a thread that has ended is reused by the next new thread, once the node has
+    answered what that thread left in flight.
 
     Args:
         transport: how the messages travel: "tcp", "ipc" or "inproc".
@@ -151,6 +152,8 @@ class RemotePath(ThreadedPath[Channel]):
             if self._is_closed:
                 raise PeerLostError("the box is closed", outcome="none")
             for channel in self._queues:
+                if channel.is_deserted:
+                    channel.move(time.monotonic())  # takes the replies that have come since
                 if channel.is_orphaned:
                     channel.thread = threading.current_thread()
                     return channel

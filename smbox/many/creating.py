@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from numpy.typing import NDArray
 
-from smbox.deadline import ANSWER_MIN_S, request_timeout_s
+from smbox.deadline import ANSWER_MIN_S, deadline_of, request_timeout_s
 from smbox.errors import (
     LayoutMismatchError,
     PeerLostError,
@@ -160,14 +160,20 @@ def free(nodes: Nodes, info: StripedInfo) -> None:
         RegionFreedError, PeerLostError: the head no longer existed; the parts were freed.
         SmboxError: a node did not answer; its part is an orphan.
     """
+    deadline_s = _deadline_of(nodes)
     if info.head is not None:
         try:
-            nodes[info.head.address.node].free(info.head)
+            nodes[info.head.address.node].free(info.head, deadline_s)
         except (RegionFreedError, PeerLostError):  # nobody can find the parts any more
             with suppress(SmboxError):
-                free_parts(nodes, info.parts)
+                free_parts(nodes, info.parts, deadline_s)
             raise
-    free_parts(nodes, info.parts)
+    free_parts(nodes, info.parts, deadline_s)
+
+
+def _deadline_of(nodes: Nodes) -> float:
+    """Return the end of a call that may take the timeout of the boxes."""
+    return deadline_of(min(node.paths.timeout_s for node in nodes.values()))
 
 
 def free_parts(
@@ -175,12 +181,14 @@ def free_parts(
 ) -> None:
     """Free all parts, even if one fails; a part that was freed before is not an error.
 
-    Parts on nodes that this box is not connected to stay.
+    Parts on nodes that this box is not connected to stay. Without a deadline, all parts
+    together take at most the timeout of the boxes.
 
     Raises:
         SmboxError: the first part's error that could not be freed.
     """
     first_error: SmboxError | None = None
+    deadline_s = _deadline_of(nodes) if deadline_s is None else deadline_s
     for part in parts:
         try:
             with suppress(RegionFreedError, PeerLostError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from smbox import dtypes
@@ -17,6 +18,7 @@ from smbox.errors import (
     RegionExistsError,
     RegionFreedError,
     RegionNotFoundError,
+    SmboxError,
 )
 from smbox.memory.region_header import check_limits, check_name
 from smbox.paths.work import CreateRequest, NodeInfo, RegionInfo
@@ -26,6 +28,12 @@ from smbox.wire.ops import Op
 from smbox.work import Pause
 
 B = TypeVar("B", bound=Body)
+
+
+def new_token() -> bytes:
+    """Return a token for a CREATE."""
+    return secrets.token_bytes(16)
+
 
 ATTACH_FIRST_S: Final = 0.002
 ATTACH_LAST_S: Final = 0.2
@@ -67,8 +75,16 @@ class ControlPath:
         """Wait for a reply to PING."""
         self._ask(Op.PING, Empty(), Empty, timeout_s)
 
-    def create(self, spec: CreateRequest, timeout_s: float) -> RegionInfo:
-        """Create a region; RegionExistsError, LayoutMismatchError, OutOfMemoryError."""
+    def create(
+        self, spec: CreateRequest, timeout_s: float, token: bytes | None = None
+    ) -> RegionInfo:
+        """Create a region; RegionExistsError, LayoutMismatchError, OutOfMemoryError.
+
+        Args:
+            spec: of the region.
+            timeout_s: of the request.
+            token: 16 random bytes, by which :meth:`discard` finds the region; None: new ones.
+        """
         check_limits(spec)
         body = messages.Create(
             name=spec.name,
@@ -79,7 +95,7 @@ class ControlPath:
             init=spec.init,
             publish=spec.publish,
             exist_ok=spec.exist_ok,
-            token=secrets.token_bytes(16),
+            token=token or new_token(),
         )
         return self._info(self._ask(Op.CREATE, body, RegionBody, timeout_s))
 
@@ -108,6 +124,19 @@ class ControlPath:
         if not exist_ok:
             raise RegionExistsError("a region of this name exists", name=info.name)
         return winner
+
+    def discard(self, token: bytes, made: RegionInfo | None) -> None:
+        """Free what a CREATE left, without waiting for the node.
+
+        The request is in flight then; the channel sends it again until the node has replied.
+
+        Args:
+            token: of the CREATE.
+            made: the region, if the CREATE was answered; None: the node may have created it.
+        """
+        body = messages.Free(token=token) if made is None else messages.Free(int(made.address))
+        with suppress(SmboxError):  # the session has ended, and its regions with it
+            self._channel.begin(Call(self._channel, Op.FREE, body))
 
     def find(self, name: str, kind: int, timeout_s: float) -> RegionInfo:
         """Find a region by name and ``layout.RegionKind``; RegionNotFoundError."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
@@ -18,11 +17,11 @@ from smbox.errors import (
     RegionExistsError,
     RegionFreedError,
     RegionNotFoundError,
-    SmboxError,
 )
 from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import Consistency
 from smbox.memory.region_header import check_same_layout
+from smbox.paths.control import new_token
 from smbox.paths.pair import PathPair
 from smbox.paths.work import CreateRequest, Operation, RegionInfo
 
@@ -110,10 +109,10 @@ def _create_filled(
     unpublished = replace(request, publish=False, exist_ok=False)
     limit_s = deadline_of(paths.timeout_s) if deadline_s is None else deadline_s
     while True:
-        incarnation = control.node.incarnation
-        ours = control.create(unpublished, _answer_s(paths, deadline_s))
-        operation = Operation(ours, "create", KernelCode.REPLACE, 1, 0, source.size, source)
+        incarnation, token, ours = control.node.incarnation, new_token(), None
         try:
+            ours = control.create(unpublished, _answer_s(paths, deadline_s), token)
+            operation = Operation(ours, "create", KernelCode.REPLACE, 1, 0, source.size, source)
             paths.finish(operation, optional_timeout_s(deadline_s))
             wait_s = _answer_s(paths, deadline_s)
             found = control.publish(ours, wait_s, exist_ok=request.exist_ok)
@@ -128,8 +127,7 @@ def _create_filled(
             if control.node.incarnation == incarnation:
                 raise
         except BaseException:
-            with suppress(SmboxError):  # else the node frees it with our session
-                control.free(ours.address, _answer_s(paths, deadline_s))
+            control.discard(token, ours)
             raise
         else:
             return _same(found, request)

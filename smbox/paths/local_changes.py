@@ -187,11 +187,19 @@ def unaliased(region: MappedRegion, operation: Operation) -> Operation:
     """Copy an operand that lies in the changed region, where the commit would overwrite it.
 
     Raises:
-        ConfigError: an exchange would move it, and write to the region outside a commit.
+        ConfigError: an exchange would move it, or the result would be written there: it would
+            change the region outside a commit.
     """
+    sink = operation.sink
+    is_moved = sink is not None and sink.output == Output.MOVED
+    if sink is not None and not is_moved and region.may_overlap(sink.out):
+        raise ConfigError(
+            "out or delta lies in the region that is changed: give other memory",
+            name=region.spec.name,
+        )
     if not region.may_overlap(operation.source):
         return operation
-    if operation.sink is not None and operation.sink.output == Output.MOVED:
+    if is_moved:
         raise ConfigError(
             "x lies in the region it is exchanged with: exchange a copy, or pass delta=",
             name=region.spec.name,

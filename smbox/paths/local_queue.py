@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import suppress
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,13 +20,22 @@ from smbox.memory.journal import Writer
 from smbox.memory.kernels import KernelCode, native_scale
 from smbox.memory.locks import LockFile
 from smbox.memory.mapped import MappedRegion
-from smbox.memory.orders import ORDER_DONE, ORDER_NBYTES, Block, address_of, write_order
+from smbox.memory.orders import (
+    ORDER_DONE,
+    ORDER_NBYTES,
+    Block,
+    Output,
+    address_of,
+    write_order,
+)
 from smbox.memory.reading import Reader
 from smbox.paths.mappings import Mappings
 from smbox.paths.readings import PathRequest, Reading
 from smbox.paths.threads import NESTED, QueuedWork, ThreadQueue, exclusive
 from smbox.paths.work import Operation
 from smbox.work import NestedCallError
+
+_MOVED: Final = Output.MOVED  # a look-up in the class takes longer
 
 W = TypeVar("W", bound=PathRequest)
 
@@ -122,8 +131,10 @@ class LocalQueue(ThreadQueue[LocalWork[Any]]):
                     out, operand = request.out, request.operand
                     is_done = reader.read_once(region, first, request.limit, out, operand)
                     return None if is_done else reader.done
-                writer, source = self.writer, request.source
+                writer, source, sink = self.writer, request.source, request.sink
                 if writer is None or (source.base is not None and region.may_overlap(source)):
+                    return 0
+                if sink is not None and sink.output != _MOVED and region.may_overlap(sink.out):
                     return 0
                 order = writer.order
                 nbytes = pack(order, 0, region, request, first)

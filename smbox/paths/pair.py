@@ -205,8 +205,8 @@ class PathPair:
 
 def _lost(info: RegionInfo) -> PeerLostError:
     return PeerLostError(
-        "the memory of the region is gone: another memory answers at this address;"
-        " connect again and attach the new region",
+        "the region is in another memory than this box: use the box that the region came from;"
+        " or the memory was replaced: connect again and attach the new region",
         region=info.name,
         outcome="none",
     )

@@ -52,7 +52,12 @@ class SoloControl:
             memory.name, superblock.uuid, superblock.node_id, superblock.incarnation
         )
 
-    def create(self, request: CreateRequest, timeout_s: float) -> RegionInfo:  # noqa: ARG002
+    def create(
+        self,
+        request: CreateRequest,
+        timeout_s: float,  # noqa: ARG002
+        token: bytes | None = None,  # noqa: ARG002
+    ) -> RegionInfo:
         """Create a region; see ControlPath."""
         with self._mutex:
             found = self._find(request.name, request.kind)
@@ -113,6 +118,11 @@ class SoloControl:
         """Free a region; see ControlPath."""
         with self._mutex:
             self.memory.free(self._at(address))
+
+    def discard(self, token: bytes, made: RegionInfo | None) -> None:  # noqa: ARG002
+        """Free a region that was made; see ControlPath."""
+        if made is not None:
+            self.free(made.address, 0.0)
 
     def regions(self, timeout_s: float) -> list[RegionInfo]:  # noqa: ARG002
         """List the live regions; see ControlPath."""

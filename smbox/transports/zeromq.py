@@ -136,14 +136,22 @@ class ZmqTransport:
         key: of this client, for a node that requires one.
 
     Raises:
-        ConnectError: ZeroMQ does not accept the address.
+        ConnectError: ZeroMQ does not accept the address, or has no more sockets.
     """
 
     def __init__(self, address: str, *, queue_max: int, key: ClientKey | None = None) -> None:
         self.address = address
         self._receive_ms = -2  # not a valid timeout: the first receive sets it
         self._lent: deque[zmq.MessageTracker] = deque()
-        self._socket = process_context().socket(zmq.DEALER)
+        try:
+            self._socket = process_context().socket(zmq.DEALER)
+        except zmq.ZMQError as error:
+            raise ConnectError(
+                f"cannot open another socket: {zmq.strerror(error.errno or 0)}; close unused"
+                " boxes, or use fewer threads (ZeroMQ has 1023 sockets in a process), or raise"
+                " `ulimit -n`",
+                address=address,
+            ) from error
         try:
             for option, value in (
                 (zmq.LINGER, 0),

@@ -157,9 +157,16 @@ class Attach(Body, frozen=True):
 
 
 class Free(Body, frozen=True):
-    """Frees the region that begins at ``address``."""
+    """Frees the region that begins at ``address``, or discards what a CREATE began.
 
-    address: Count
+    Attributes:
+        address: of the region; None: ``token`` is used.
+        token: of a CREATE whose reply the client does not know. Its unpublished region is
+            freed, or not created; it is no error if there is none.
+    """
+
+    address: Count | None = None
+    token: Id16 | None = None
 
 
 class ListRegions(Body, frozen=True):

@@ -194,6 +194,29 @@ def test_scratch_goes_when_its_channel_resumes_and_what_is_to_be_published_stays
     assert sorted(bench.memory.regions) == [theirs, filled]
 
 
+def test_a_creator_discards_by_its_token_what_it_began(bench):
+    """Its CREATE may be done although the client never got the reply."""
+    peer, other = bench.peer(), bench.peer()
+    create = large(publish=False)
+    discard = Free(token=create.token)
+    peer.begin(Op.CREATE, body=create)
+    assert peer.hello().error is None
+    assert peer.ask(Op.FREE, body=discard).error is None  # it goes on as a build of nobody
+    bench.tick(after_s=UNCLAIMED_S)
+    assert building(bench) == []
+    assert peer.ask(Op.CREATE, body=create).body.created
+    assert other.ask(Op.FREE, body=discard).error is None
+    assert len(bench.memory.regions) == 1  # it is not the other client's
+    for _ in range(2):
+        assert peer.ask(Op.FREE, body=discard).error is None
+        assert bench.memory.regions == {}
+    published = large()
+    address = peer.ask(Op.CREATE, body=published).body.address
+    assert peer.ask(Op.FREE, body=Free(token=published.token)).error is None
+    assert list(bench.memory.regions) == [address]
+    assert peer.ask(Op.FREE, body=Free()).error is not None
+
+
 def test_publishing_races(bench):
     one, two = bench.peer(), bench.peer()
     mine = one.create("w", publish=False).body

@@ -53,6 +53,43 @@ def test_old_bytes_and_moves_come_back_into_the_part_that_was_cut(box):
     assert (delta == -0.25 * (before + 1)[5:]).all()
 
 
+def test_a_change_uses_no_array_that_an_earlier_one_writes(box):
+    """All of them are packed before the first one is done."""
+    one, two = box.create("one", (4,)), box.create("two", (4,))
+    x, y = np.ones(4, np.float32), np.ones(2, np.float32)
+
+    def moved_twice(batch):
+        batch.elastic(one, x, 0.5)
+        batch.elastic(two, x, 0.5)
+
+    def moved_and_put(batch):
+        batch.elastic(one, x, 0.5)
+        batch.put(two[:2], x[2:])
+
+    def old_put(batch):
+        batch.put(two, batch.fetch_and_op(one, x))
+
+    def difference_put(batch):
+        batch.put(two[:2], batch.elastic(one[:2], x[:2], 0.5, delta=y))
+
+    for add in (moved_twice, moved_and_put, old_put, difference_put):
+        with (
+            pytest.raises(ConfigError, match="two arrays or two batches"),
+            box.batch() as batch,
+        ):
+            add(batch)
+    assert (one.version, two.version) == (0, 0)
+    assert x.tolist() == [1.0] * 4
+    with box.batch() as batch:  # x is put before it is moved, part by part
+        batch.put(two[2:], x[:2])
+        batch.elastic(one[:2], x[:2], 0.5)
+        batch.elastic(one[2:], x[2:], 0.5)
+        batch.put(two[:2], y)
+        batch.accumulate(two[:2], y)
+    assert x.tolist() == one.get().tolist() == [0.5] * 4
+    assert two.get().tolist() == [2.0, 2.0, 1.0, 1.0]
+
+
 def test_a_batch_is_sent_once(box):
     region = box.create("some", shape=(4,))
     with box.batch() as batch:

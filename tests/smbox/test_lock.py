@@ -238,7 +238,7 @@ def test_a_join_that_cannot_look_at_the_others_holds_nothing(box, join, monkeypa
 
     def write_and_fail_then(*arguments, **settings):
         write(*arguments, **settings)
-        monkeypatch.setattr(Roster, "look", fail)
+        monkeypatch.setattr(Roster, "read", fail)
 
     with monkeypatch.context() as during:
         during.setattr(Roster, "write", write_and_fail_then)

@@ -33,14 +33,14 @@ from smbox_torch.checks import lease
 from smbox_torch.hogwild.model import ModelTensors, TensorOwners, tensors_of
 from smbox_torch.hogwild.state import SharedState
 from smbox_torch.model.flat import check_views
-from smbox_torch.model.others import other_parameters, others_setting
+from smbox_torch.model.others import other_parameters, others_digest
 from smbox_torch.model.restoring import pairs_of
 from smbox_torch.model.sparse_gradients import check_sparse
 from smbox_torch.model.tensor_versions import TensorVersions
 from smbox_torch.optimizer.checkpoint import checkpoint, demand_algorithm, is_plain
 from smbox_torch.optimizer.joined import JoinedOptimizer
 from smbox_torch.optimizer.stats import Recorder, Stats
-from smbox_torch.workers.claim import claim
+from smbox_torch.workers.claim import OTHERS, claim
 from smbox_torch.workers.joining import LEASE_S, team_of_comers
 from smbox_torch.workers.phase import Phase
 
@@ -111,7 +111,7 @@ class Hogwild(JoinedOptimizer):
         self._has_begun = False
 
     def _agreed(self) -> dict[str, object]:
-        return {"state": self._sharing} | others_setting(self._owner)
+        return {"state": self._sharing, OTHERS: others_digest(self._owner)}
 
     def _own_name(self, name: str) -> str:
         """Return the name under which workers share one model."""

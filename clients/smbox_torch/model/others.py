@@ -16,10 +16,7 @@ import torch
 from smbox_torch.model.digest import digest
 from smbox_torch.model.flat import unique
 
-__all__ = ["OTHERS", "forget_wrapped", "note_wrapped", "other_parameters", "others_setting"]
-
-OTHERS: Final = "others"
-"""Key of their checksum among the settings of a run (``claim``)."""
+__all__ = ["forget_wrapped", "note_wrapped", "other_parameters", "others_digest"]
 
 _wrapped: Final[weakref.WeakKeyDictionary[object, frozenset[int]]] = weakref.WeakKeyDictionary()
 """Ids of the parameters of each open wrapper in this process, which keeps them alive."""
@@ -50,9 +47,9 @@ def other_parameters(model: torch.nn.Module | None) -> list[torch.Tensor]:
     return [each for each in found if id(each) not in held and _has_values(each)]
 
 
-def others_setting(model: torch.nn.Module | None) -> dict[str, object]:
-    """Return a checksum of these parameters, as a setting of a run; one pass over them."""
-    return {OTHERS: f"{digest(other_parameters(model)):08x}"}
+def others_digest(model: torch.nn.Module | None) -> str:
+    """Return a checksum of these parameters; one pass over them."""
+    return f"{digest(other_parameters(model)):08x}"
 
 
 def _has_values(tensor: torch.Tensor) -> bool:

@@ -20,7 +20,7 @@ from smbox_torch.boxes import BoxLike
 from smbox_torch.model.flat import FlatParameters, checked, other_buffers
 from smbox_torch.model.matching import names_of
 from smbox_torch.model.module_slots import ModuleSlots
-from smbox_torch.model.others import others_setting
+from smbox_torch.model.others import others_digest
 from smbox_torch.model.precision import Precision
 from smbox_torch.model.restoring import restore
 from smbox_torch.model.sparse_gradients import check_sparse
@@ -32,7 +32,7 @@ from smbox_torch.optimizer.checkpoint import checkpoint, demand_algorithm, is_pl
 from smbox_torch.optimizer.joined import JoinedOptimizer
 from smbox_torch.optimizer.moving_rate import FUSED_MOVING_RATE
 from smbox_torch.optimizer.stats import Recorder, Stats
-from smbox_torch.workers.claim import claim
+from smbox_torch.workers.claim import OTHERS, claim
 from smbox_torch.workers.joining import LEASE_S, Workers, check_workers, team_of
 from smbox_torch.workers.phase import Phase
 from smbox_torch.workers.team import check_uncounted
@@ -102,7 +102,7 @@ class BoxOptimizer(JoinedOptimizer):
         check_workers(workers, rank=rank, lease_s=lease_s)
         if isinstance(workers, Member):
             check_uncounted(workers)
-        agreed = self._agreed() | statistics_of(model) | others_setting(model)
+        agreed = self._agreed() | statistics_of(model) | {OTHERS: others_digest(model)}
         claim(box, name, type(self).__name__, members, agreed)
         self._model = model
         self._join(team_of(box, name, workers, rank=rank, lease_s=lease_s))

@@ -18,11 +18,13 @@ import torch
 from smbox.errors import ConfigError, LayoutMismatchError
 from smbox.head import check_prefix
 from smbox_torch.boxes import BoxLike, check_box
-from smbox_torch.model.others import OTHERS
 
-__all__ = ["claim"]
+__all__ = ["OTHERS", "claim"]
 
 RECORD_NBYTES: Final = 512
+OTHERS: Final = "others"
+"""Key of the checksum of the model's parameters that the optimizer does not have."""
+
 NOTHING: Final[Mapping[str, object]] = {}
 
 

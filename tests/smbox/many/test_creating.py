@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import time
+
 import numpy as np
 import pytest
 
@@ -32,6 +35,22 @@ def test_a_create_that_a_node_refuses_leaves_nothing(box, team):
         box.create("w", shape=(400 << 20,), dtype="uint8", layout="striped")
     assert caught.value.facts["node"] == 5
     assert names(box) == ["filler"]
+
+
+def test_all_parts_together_are_freed_in_the_time_of_one_call(box, team, monkeypatch):
+    region, free, given_s = box.create("w", init=X, layout="striped"), ControlPath.free, []
+
+    def slow(control, address, timeout_s):
+        given_s.append(timeout_s)
+        time.sleep(SHORT_S)
+        return free(control, address, timeout_s)
+
+    monkeypatch.setattr(ControlPath, "free", slow)
+    box.free(region)
+    first, *more = given_s
+    assert len(more) == 3  # after the head, the parts
+    assert all(a - b >= SHORT_S for a, b in itertools.pairwise(given_s))
+    assert first > 3 * SHORT_S
 
 
 def test_parts_that_no_head_names_are_found_and_removed(box, team):

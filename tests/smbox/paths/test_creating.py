@@ -21,6 +21,7 @@ from smbox.paths.creating import describe
 from smbox.paths.pair import PathPair
 from smbox.testing.faults import FaultScript
 from smbox.wire import header
+from smbox.wire.codec import decode_request
 from smbox.wire.ops import Op
 
 F32 = np.ones(3, np.float32)
@@ -101,6 +102,40 @@ def test_what_cannot_be_filled_leaves_nothing(solo, box, monkeypatch):
     assert solo.control.memory.regions == {}
 
 
+@pytest.mark.parametrize("op", [Op.CREATE, Op.PUT, Op.PUBLISH])
+def test_what_is_interrupted_leaves_nothing(node, boxes, op):
+    """The node has done the request, and the caller never gets its reply."""
+    is_over = []
+
+    class Interrupted:
+        """A connection whose reply to one request is an interrupt."""
+
+        def __init__(self) -> None:
+            self._inner, self._asked = node.connect(), None
+
+        def __getattr__(self, name):
+            return getattr(self._inner, name)
+
+        def send(self, frames, **options):
+            self._asked = decode_request([bytes(frame) for frame in frames]).op
+            return self._inner.send(frames, **options)
+
+        def receive(self, timeout_s):
+            frames = self._inner.receive(timeout_s)
+            if frames is not None and self._asked == op and not is_over:
+                is_over.append(op)
+                raise KeyboardInterrupt
+            return frames
+
+    box = boxes(Interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        box.create("some", init=F32)
+    assert is_over == [op]
+    assert box.regions() == []
+    assert node.memory.regions == {}
+    assert box.create("some", init=F32).get().tolist() == [1, 1, 1]
+
+
 def test_a_region_is_seen_only_when_it_is_filled(solo, box, monkeypatch):
     seen = []
     publish = solo.control.publish
@@ -118,11 +153,11 @@ def test_who_is_slower_takes_what_is_there(solo, box, monkeypatch):
     """Another creates the region between our look and our publication."""
     create = solo.control.create
 
-    def late(request, timeout_s):
+    def late(request, *more):
         if not request.publish:
             monkeypatch.setattr(solo.control, "create", create)
             box.create("some", init=F32 * 2)
-        return create(request, timeout_s)
+        return create(request, *more)
 
     monkeypatch.setattr(solo.control, "create", late)
     assert box.create("some", init=F32, exist_ok=True).get().tolist() == [2, 2, 2]

@@ -132,6 +132,6 @@ def test_only_regions_of_the_memory_that_answers_find_a_path():
     assert found.data(known) is found.data()
     assert found.control(known) is found.control()
     for path in (found.data, found.control):
-        with pytest.raises(PeerLostError, match="gone") as caught:
+        with pytest.raises(PeerLostError, match="in another memory") as caught:
             path(replace(known, node_uuid=b"x" * 16))
         assert caught.value.facts["outcome"] == "none"
