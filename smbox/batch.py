@@ -21,11 +21,11 @@ class Batch:
     """Many small changes, sent in few round trips when the ``with`` block ends, in order.
 
     Each change is checked when it is added. Its arrays must not be modified until the block
-    has ended. An array that a change writes (x of ``elastic``, ``delta``, the result of
-    ``fetch_and_op``) must not be an array of a later change: that is a ConfigError. If the
-    block raises, nothing is sent. A batch is not a transaction: each change is a commit of its
-    own, so another client may see some before others, and if one fails, the others still
-    happen. Not thread-safe.
+    has ended; arrays that are not contiguous are copied when they are added. An array that a
+    change writes (x of ``elastic``, ``delta``, the result of ``fetch_and_op``) must not be an
+    array of a later change: that is a ConfigError. If the block raises, nothing is sent. A
+    batch is not a transaction: each change is a commit of its own, so another client may see
+    some before others, and if one fails, the others still happen. Not thread-safe.
 
     Args:
         paths: paths to the node, shared with the box.
@@ -100,8 +100,9 @@ class Batch:
                 " result of fetch_and_op): use two arrays or two batches",
                 region=operation.info.name,
             )
-        if sink is not None:
-            insort(self._written, spans[-1])
+        begin, limit = spans[-1]
+        if sink is not None and begin < limit:
+            insort(self._written, (begin, limit))
 
     def __len__(self) -> int:
         """Return the number of commits in the batch."""

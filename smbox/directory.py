@@ -76,8 +76,8 @@ class Directory:
             LayoutMismatchError: ``init`` does not fit; or with ``exist_ok``, the region exists
                 with another shape, dtype, consistency or layout.
             OutOfMemoryError: the node has too little memory left; nothing was created.
-            RequestTimeoutError: the node did not answer in time. Without an array as ``init``
-                the region may exist: call again with ``exist_ok``.
+            RequestTimeoutError: the node did not answer in time; the region may exist. Call
+                again with ``exist_ok``.
         """
         if layout not in LAYOUTS:
             raise ConfigError(f"layout must be one of {', '.join(LAYOUTS)}", layout=layout)

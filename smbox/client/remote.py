@@ -149,11 +149,13 @@ class RemotePath(ThreadedPath[Channel]):
 
     def _new_queue(self) -> Channel:
         with self._mutex:
+            deserted = [channel for channel in self._queues if channel.is_deserted]
+        for channel in deserted:  # without the mutex: another thread may use the channel
+            channel.move(time.monotonic())  # takes the replies that have come since
+        with self._mutex:
             if self._is_closed:
                 raise PeerLostError("the box is closed", outcome="none")
             for channel in self._queues:
-                if channel.is_deserted:
-                    channel.move(time.monotonic())  # takes the replies that have come since
                 if channel.is_orphaned:
                     channel.thread = threading.current_thread()
                     return channel

@@ -5,8 +5,8 @@ A client that dies in between leaves orphans: parts without a head.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, Final
 
@@ -187,14 +187,25 @@ def free_parts(
     Raises:
         SmboxError: the first part's error that could not be freed.
     """
-    first_error: SmboxError | None = None
     deadline_s = _deadline_of(nodes) if deadline_s is None else deadline_s
+    errors: list[SmboxError] = []
+    begun = []
     for part in parts:
-        try:
-            with suppress(RegionFreedError, PeerLostError):
-                if part.address.node in nodes:
-                    nodes[part.address.node].free(part, deadline_s)
-        except SmboxError as error:
-            first_error = first_error or error
-    if first_error is not None:
-        raise first_error
+        if (node := nodes.get(part.address.node)) is not None:
+            with _collecting(errors):
+                begun.append((node, node.begin_free(part)))
+    for node, call in begun:
+        with _collecting(errors):
+            node.end_free(call, deadline_s)
+    if errors:
+        raise errors[0]
+
+
+@contextmanager
+def _collecting(errors: list[SmboxError]) -> Iterator[None]:
+    """Collect the error of a block, unless it says that a part was freed before."""
+    try:
+        with suppress(RegionFreedError, PeerLostError):
+            yield
+    except SmboxError as error:
+        errors.append(error)

@@ -16,6 +16,7 @@ from itertools import pairwise
 from smbox import directory, dtypes
 from smbox.address import GlobalAddress
 from smbox.box import Box
+from smbox.client.transfer import Call
 from smbox.deadline import optional_timeout_s
 from smbox.errors import (
     AddressRangeError,
@@ -94,6 +95,16 @@ class Node:
         """Free a region of this node; see ``Box.free``."""
         with self.named():
             self.paths.control(info).free(info.address, self.optional_timeout_s(deadline_s))
+
+    def begin_free(self, info: RegionInfo) -> Call:
+        """Send the request to free a region of this node; see ``ControlPath.begin_free``."""
+        with self.named():
+            return self.paths.control(info).begin_free(info.address)
+
+    def end_free(self, call: Call, deadline_s: float) -> None:
+        """Wait until a region is freed; see ``ControlPath.end_free``."""
+        with self.named():
+            self.control.end_free(call, self.optional_timeout_s(deadline_s))
 
     @contextmanager
     def named(self) -> Iterator[PathPair]:

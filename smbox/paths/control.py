@@ -125,16 +125,12 @@ class ControlPath:
             raise RegionExistsError("a region of this name exists", name=info.name)
         return winner
 
-    def discard(self, token: bytes, made: RegionInfo | None) -> None:
-        """Free what a CREATE left, without waiting for the node.
+    def discard(self, token: bytes) -> None:
+        """Free the unpublished region of a CREATE with this token, without waiting.
 
-        The request is in flight then; the channel sends it again until the node has replied.
-
-        Args:
-            token: of the CREATE.
-            made: the region, if the CREATE was answered; None: the node may have created it.
+        The request is in flight then. If it is lost, the next request sends it again.
         """
-        body = messages.Free(token=token) if made is None else messages.Free(int(made.address))
+        body = messages.Free(token=token)
         with suppress(SmboxError):  # the session has ended, and its regions with it
             self._channel.begin(Call(self._channel, Op.FREE, body))
 
@@ -164,9 +160,18 @@ class ControlPath:
             self._ask(Op.ATTACH, messages.Attach(address=int(address)), RegionBody, timeout_s)
         )
 
+    def begin_free(self, address: int) -> Call:
+        """Send the request to free a region, without waiting; ``end_free`` waits."""
+        call = Call(self._channel, Op.FREE, messages.Free(address=int(address)))
+        self._channel.begin(call)
+        return call
+
     def free(self, address: int, timeout_s: float) -> None:
         """Free the region that begins at ``address``; RegionFreedError if it was freed."""
-        call = Call(self._channel, Op.FREE, messages.Free(address=int(address)))
+        self.end_free(self.begin_free(address), timeout_s)
+
+    def end_free(self, call: Call, timeout_s: float) -> None:
+        """Wait for the reply to ``begin_free``; RegionFreedError if the region was freed."""
         try:
             _answer(call, Empty, timeout_s)
         except RegionFreedError:

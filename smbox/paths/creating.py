@@ -109,7 +109,7 @@ def _create_filled(
     unpublished = replace(request, publish=False, exist_ok=False)
     limit_s = deadline_of(paths.timeout_s) if deadline_s is None else deadline_s
     while True:
-        incarnation, token, ours = control.node.incarnation, new_token(), None
+        incarnation, token = control.node.incarnation, new_token()
         try:
             ours = control.create(unpublished, _answer_s(paths, deadline_s), token)
             operation = Operation(ours, "create", KernelCode.REPLACE, 1, 0, source.size, source)
@@ -127,7 +127,7 @@ def _create_filled(
             if control.node.incarnation == incarnation:
                 raise
         except BaseException:
-            control.discard(token, ours)
+            control.discard(token)
             raise
         else:
             return _same(found, request)

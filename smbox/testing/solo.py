@@ -47,6 +47,7 @@ class SoloControl:
         self.memory = memory
         self.address = f"inproc://{memory.name}"
         self._mutex = threading.Lock()
+        self._unpublished: dict[bytes, MappedRegion] = {}  # by token
         superblock = memory.superblock
         self.node = NodeInfo(
             memory.name, superblock.uuid, superblock.node_id, superblock.incarnation
@@ -56,7 +57,7 @@ class SoloControl:
         self,
         request: CreateRequest,
         timeout_s: float,  # noqa: ARG002
-        token: bytes | None = None,  # noqa: ARG002
+        token: bytes | None = None,
     ) -> RegionInfo:
         """Create a region; see ControlPath."""
         with self._mutex:
@@ -73,6 +74,8 @@ class SoloControl:
             state = RegionState.LIVE if request.publish else RegionState.BUILDING
             region = building.finish(state)
             self.memory.add(region)
+            if token is not None:
+                self._unpublished[token] = region
             return self._info(region)
 
     def publish(self, info: RegionInfo, timeout_s: float, *, exist_ok: bool) -> RegionInfo:  # noqa: ARG002
@@ -119,10 +122,18 @@ class SoloControl:
         with self._mutex:
             self.memory.free(self._at(address))
 
-    def discard(self, token: bytes, made: RegionInfo | None) -> None:  # noqa: ARG002
-        """Free a region that was made; see ControlPath."""
-        if made is not None:
-            self.free(made.address, 0.0)
+    def begin_free(self, address: int) -> None:
+        """Free a region; see ControlPath."""
+        self.free(address, 0.0)
+
+    def end_free(self, call: None, timeout_s: float) -> None:
+        """Do nothing: the region is free; see ControlPath."""
+
+    def discard(self, token: bytes) -> None:
+        """Free the unpublished region that was created with a token; see ControlPath."""
+        region = self._unpublished.pop(token, None)
+        if region is not None and region.state == RegionState.BUILDING:
+            self.memory.free(region)
 
     def regions(self, timeout_s: float) -> list[RegionInfo]:  # noqa: ARG002
         """List the live regions; see ControlPath."""

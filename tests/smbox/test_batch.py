@@ -80,6 +80,11 @@ def test_a_change_uses_no_array_that_an_earlier_one_writes(box):
             add(batch)
     assert (one.version, two.version) == (0, 0)
     assert x.tolist() == [1.0] * 4
+    with box.batch() as batch:  # what is empty hides nothing
+        batch.elastic(one[:2], y, 0.0)
+        batch.elastic(one[:0], y[1:1], 0.0)
+        with pytest.raises(ConfigError, match="two arrays or two batches"):
+            batch.put(two[:1], y[1:])
     with box.batch() as batch:  # x is put before it is moved, part by part
         batch.put(two[2:], x[:2])
         batch.elastic(one[:2], x[:2], 0.5)

@@ -151,7 +151,7 @@ class AveragingOptimizer(WrappedOptimizer):
             targets |= counterparts(buffers, names, dict(model.named_buffers()))
             own += buffers
         parameters = dict(model.named_parameters())
-        for target, other in namesakes(other_parameters(self._model), names, parameters):
+        for target, other in namesakes(other_parameters(self._model, own), names, parameters):
             target.copy_(other)
         for tensor in own:
             targets[id(tensor)].copy_(tensor)
@@ -207,7 +207,9 @@ class AveragingOptimizer(WrappedOptimizer):
 
     def _inner_loaded(self) -> None:
         super()._inner_loaded()
-        self._rounds.equal_state.is_due = True
+        rounds: GradientRounds | None = vars(self).get("_rounds")
+        if rounds is not None:  # the constructor has ended
+            rounds.equal_state.is_due = True
 
     def stats(self) -> Stats:
         """Return the counts: rounds of averaging (as exchanges), time waited, bytes."""

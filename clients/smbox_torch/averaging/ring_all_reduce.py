@@ -140,7 +140,8 @@ class RingAllReduce(AveragingOptimizer):
         try:
             by = RingSum(ring)
             mean = SummedMean(parameters, buffers, by)
-            alike = [*parameters, *self._frozen, *other_parameters(model), *buffers]
+            others = other_parameters(model, self._wrapped)
+            alike = [*parameters, *self._frozen, *others, *buffers]
             check_same_layout(alike, by)
             _begin_alike(alike, by)
         except BaseException:

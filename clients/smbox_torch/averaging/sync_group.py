@@ -103,7 +103,8 @@ class SyncGroup(AveragingOptimizer):
             self.rank, self.workers = dist.get_rank(), dist.get_world_size()
         parameters, self._frozen = averaged(optimizer)
         buffers = [] if model is None else unique(model.buffers())
-        alike = [*parameters, *self._frozen, *other_parameters(model), *buffers, *self._told]
+        others = other_parameters(model, self._wrapped)
+        alike = [*parameters, *self._frozen, *others, *buffers, *self._told]
         mean: Mean
         self._host_mean: HostMean | None = None
         if isinstance(group, BoxGroup):

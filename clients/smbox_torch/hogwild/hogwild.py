@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import copy
 import time
+from functools import partial
 from typing import Any, Final, Literal
 
 import torch
@@ -33,14 +34,14 @@ from smbox_torch.checks import lease
 from smbox_torch.hogwild.model import ModelTensors, TensorOwners, tensors_of
 from smbox_torch.hogwild.state import SharedState
 from smbox_torch.model.flat import check_views
-from smbox_torch.model.others import other_parameters, others_digest
+from smbox_torch.model.others import check_others, other_parameters
 from smbox_torch.model.restoring import pairs_of
 from smbox_torch.model.sparse_gradients import check_sparse
 from smbox_torch.model.tensor_versions import TensorVersions
 from smbox_torch.optimizer.checkpoint import checkpoint, demand_algorithm, is_plain
 from smbox_torch.optimizer.joined import JoinedOptimizer
 from smbox_torch.optimizer.stats import Recorder, Stats
-from smbox_torch.workers.claim import OTHERS, claim
+from smbox_torch.workers.claim import claim
 from smbox_torch.workers.joining import LEASE_S, team_of_comers
 from smbox_torch.workers.phase import Phase
 
@@ -80,6 +81,8 @@ class Hogwild(JoinedOptimizer):
             choice of ``model=``; the model is unchanged.
     """
 
+    _state: SharedState | None = None
+
     def __init__(
         self,
         optimizer: torch.optim.Optimizer,
@@ -98,6 +101,7 @@ class Hogwild(JoinedOptimizer):
         self._tensors = tensors_of(optimizer, model)
         self._owner = model
         self._owners = TensorOwners(model, self._tensors.every)
+        self._check_others = partial(check_others, box, name, model, self._wrapped)
         own = self._own_name(name)
         self._views = self._map(box, name)
         self._state = SharedState(box, f"{own}.state", optimizer) if state == "shared" else None
@@ -111,7 +115,15 @@ class Hogwild(JoinedOptimizer):
         self._has_begun = False
 
     def _agreed(self) -> dict[str, object]:
-        return {"state": self._sharing, OTHERS: others_digest(self._owner)}
+        return {"state": self._sharing}
+
+    def _demand_equal_others(self) -> None:
+        self._check_others()
+
+    def _inner_loaded(self) -> None:
+        super()._inner_loaded()
+        if self._state is not None and not self._is_inside:  # else load_state_dict does it
+            self._state.install()
 
     def _own_name(self, name: str) -> str:
         """Return the name under which workers share one model."""
@@ -171,7 +183,7 @@ class Hogwild(JoinedOptimizer):
                 optimizer has several groups without names, so that the order is unknown; the
                 model is unchanged.
         """
-        center, others = self._evaluated_center(), other_parameters(self._owner)
+        center, others = self._evaluated_center(), other_parameters(self._owner, self._wrapped)
         center.into(model, self._tensors, self.inner, self._owner, others)
         self._versions.record()
 

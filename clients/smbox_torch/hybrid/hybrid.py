@@ -2,21 +2,19 @@
 
 ShmCaffe-H (ICDCS 2018): the workers of a host form a group that steps with its mean gradient
 (``sync_group``). Every ``period`` steps the group's root exchanges with the center, and all
-workers of the group apply the same move. Traffic with the memory node is divided by the size of
-the group. With x the group's parameters, c the center, g the group's mean gradient at the x
-before the exchange:
+apply its move: a group has the traffic of one worker. x are the group's parameters, c the
+center, g the group's mean gradient at the x before the exchange:
 
     every period steps:  d = moving_rate * (x - c);  c = c + d;  x = x - d     (one atomic op)
     every step:          x = f(x, g)                            (the inner optimizer)
 
 Variant: the exchange is EASGD's fused one. ``exchange="seasgd"`` is the paper's, with separate
 read and add (``hybrid/seasgd.py``); it follows the step, so that the next gradient is taken at
-the moved x. The paper's root broadcasts its weights. Here the root writes d to memory that the
-group shares, and each worker subtracts d, so that x is bit-identical on all workers. A
-``torch.distributed`` group broadcasts d; a group of several hosts reads d from a memory node.
+the moved x. The paper's root broadcasts its weights. Here all ranks get d, and subtract it from
+the same x: in memory that the group shares, by a broadcast, or from a memory node.
 
-With ``overlap`` the root runs the fused exchange on a thread while gradients are computed,
-and all ranks subtract d when the step begins, as in EASGD. With SEASGD only the add overlaps.
+With ``overlap`` the root exchanges on a thread while gradients are computed, and all ranks
+subtract d when the step begins, as in EASGD. With SEASGD only the add overlaps.
 """
 
 from __future__ import annotations
@@ -146,13 +144,14 @@ class HybridSGD(SyncGroup):
             self._exchange.broadcast.announce_due()
             self.exchange()
 
+    def _demand_equal_others(self) -> None:
+        self._role.check_others()
+
     def _is_awaited(self) -> bool:
         return self._exchange.broadcast.is_due()
 
     def exchange(self) -> None:
-        """Do one exchange of group and center now, regardless of the period; on all ranks.
-
-        With overlap: begin it; x moves at the next step, exchange or close.
+        """Exchange group and center now, on all ranks; with overlap, begin it.
 
         Raises:
             WorkerLostError: a rank died, left or did not arrive; x is unchanged.
@@ -283,7 +282,7 @@ class HybridSGD(SyncGroup):
         self._settle()
 
     def _leave(self, *, in_order: bool) -> None:
-        self._is_closed = True
+        self._mark_closed()
         self._exchange.close()
         self._rounds.close(in_order=in_order)
         self._role.close(exchange=False)

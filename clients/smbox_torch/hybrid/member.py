@@ -96,8 +96,11 @@ class HybridMember:
             filling.statistics(statistics)
         if self._model is not None:
             filling.counts(self._model)
-        filling.others(self._model)
+        filling.others(self._model, self._parameters.tensors)
         filling.fill()
+
+    def check_others(self) -> None:
+        """Return: all ranks of the group began with the other parameters of the root."""
 
     def take_center(self) -> None:
         """Set the model of this rank to the center; raises as ``center_into``."""

@@ -72,6 +72,10 @@ class HybridRoot(EASGD):
         """Return the exchange of the statistics."""
         return ImmediateExchange(self.publish_statistics)
 
+    def check_others(self) -> None:
+        """Raise ConfigError if other parameters of the model differ between the groups."""
+        self._demand_equal_others()
+
     def take_center(self) -> None:
         """Set the model of this rank to the center."""
         self._take_center()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 
@@ -55,10 +55,10 @@ class CenterCopy:
             targets = counterparts(counts, self._names, named_counts(self._model))
             self._counts += [(targets[id(count)], count) for count in counts]
 
-    def others(self, own: torch.nn.Module | None) -> None:
+    def others(self, own: torch.nn.Module | None, wrapped: Sequence[torch.Tensor]) -> None:
         """Add the parameters of a model that the optimizer does not have, matched by name."""
         theirs = dict(self._model.named_parameters())
-        self._others = namesakes(other_parameters(own), self._names, theirs)
+        self._others = namesakes(other_parameters(own, wrapped), self._names, theirs)
 
     @torch.no_grad()
     def fill(self) -> None:

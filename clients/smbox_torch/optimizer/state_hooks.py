@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
@@ -29,6 +30,22 @@ class HookedOptimizer(torch.optim.Optimizer):
             cls.state_dict = _saving(own["state_dict"])  # type: ignore[method-assign]
         if "load_state_dict" in own:
             cls.load_state_dict = _loading(own["load_state_dict"])  # type: ignore[method-assign]
+
+    def _follow_loads(self, inner: torch.optim.Optimizer) -> None:
+        """Call ``_inner_loaded`` whenever an inner optimizer has loaded a state itself."""
+        own = weakref.ref(self)
+
+        def loaded(_inner: torch.optim.Optimizer) -> None:
+            wrapper = own()
+            if wrapper is not None:
+                wrapper._inner_loaded()  # noqa: SLF001 - its own method
+
+        hook = inner.register_load_state_dict_post_hook(loaded)
+        weakref.finalize(self, hook.remove).atexit = False
+
+    def _inner_loaded(self) -> None:
+        """Follow a state that the inner optimizer has loaded."""
+        raise NotImplementedError
 
     @contextmanager
     def _inside(self) -> Iterator[None]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import operator
 import os
-import weakref
 from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, Self
@@ -57,6 +56,9 @@ class WrappedOptimizer(HookedOptimizer):
     _own: WorkerValues | None = None
     """The worker's own values; None where all workers have the same parameters."""
 
+    _are_others_equal = False
+    """Whether the first step has compared the model's other parameters; see ``others``."""
+
     _has_ended = _is_closed = False
     """Whether ``finish`` was called; whether this worker has left the run."""
 
@@ -81,19 +83,7 @@ class WrappedOptimizer(HookedOptimizer):
         self._adopt()
         self._wrapped = tuple(self._members())
         note_wrapped(self, self._wrapped)
-        self._follow_loads()
-
-    def _follow_loads(self) -> None:
-        """Adopt the new groups and state whenever the inner optimizer loads a state itself."""
-        own = weakref.ref(self)
-
-        def loaded(_inner: torch.optim.Optimizer) -> None:
-            wrapper = own()
-            if wrapper is not None:
-                wrapper._inner_loaded()  # noqa: SLF001 - its own method
-
-        hook = self.inner.register_load_state_dict_post_hook(loaded)
-        weakref.finalize(self, hook.remove).atexit = False
+        self._follow_loads(optimizer)
 
     def _inner_loaded(self) -> None:
         """Follow a state that the inner optimizer has loaded."""
@@ -130,9 +120,9 @@ class WrappedOptimizer(HookedOptimizer):
         Raises:
             ConfigError: the optimizer was closed; ``finish`` was called and failed; the model
                 was changed after the optimizer was wrapped; the model holds the center since
-                :meth:`eval`; the inner optimizer has other parameters; or the inner optimizer
-                cannot handle a sparse gradient. Nothing was exchanged, and the model is
-                unchanged.
+                :meth:`eval`; the inner optimizer has other parameters, or cannot handle a
+                sparse gradient; or parameters of ``model=`` that no wrapper has differ from the
+                first worker's. Nothing was exchanged, and the model is unchanged.
             LeaseLostError: another process has this worker's rank; nothing was exchanged.
         """
         self._demand_open()
@@ -142,6 +132,9 @@ class WrappedOptimizer(HookedOptimizer):
         if self._may_warn:
             self._may_warn = False
             warn_if_both_communicate()
+        if not self._are_others_equal:
+            self._demand_equal_others()
+            self._are_others_equal = True
         self._demand_unchanged()
         loss = None
         if closure is not None:
@@ -203,6 +196,9 @@ class WrappedOptimizer(HookedOptimizer):
                 parameters=len(found),
                 wrapped=len(self._wrapped),
             )
+
+    def _demand_equal_others(self) -> None:
+        """Raise ConfigError if the model's other parameters are not those of all workers."""
 
     def _demand_gradients(self) -> None:
         """Raise ConfigError if the inner optimizer cannot step with these gradients."""
@@ -271,9 +267,13 @@ class WrappedOptimizer(HookedOptimizer):
                 f" model and its groups as they were when it was saved ({error})",
                 optimizer=type(self.inner).__name__,
             ) from error
+        self._inner_loaded()  # an optimizer may load without calling hooks
 
     def close(self) -> None:
         """Leave the other workers. Idempotent."""
+        self._mark_closed()
+
+    def _mark_closed(self) -> None:
         self._is_closed = True
         forget_wrapped(self)
 

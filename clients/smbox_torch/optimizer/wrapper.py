@@ -1,8 +1,8 @@
 """BoxOptimizer: the base class of the optimizers that exchange parameters with a memory box.
 
 A wrapper is a ``torch.optim.Optimizer``: schedulers, hooks and gradient scalers accept it (not
-with SyncEASGD, whose workers wait for each other in ``step``: a scaler may skip one worker's).
-It shares the groups and the state of the inner optimizer. A subclass implements ``_advance``.
+with SyncEASGD, whose workers wait for each other: a scaler may skip the step of one). It has
+the groups and state of the inner optimizer. A subclass implements ``_advance``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from smbox_torch.boxes import BoxLike
 from smbox_torch.model.flat import FlatParameters, checked, other_buffers
 from smbox_torch.model.matching import names_of
 from smbox_torch.model.module_slots import ModuleSlots
-from smbox_torch.model.others import others_digest
+from smbox_torch.model.others import check_others
 from smbox_torch.model.precision import Precision
 from smbox_torch.model.restoring import restore
 from smbox_torch.model.sparse_gradients import check_sparse
@@ -32,7 +32,7 @@ from smbox_torch.optimizer.checkpoint import checkpoint, demand_algorithm, is_pl
 from smbox_torch.optimizer.joined import JoinedOptimizer
 from smbox_torch.optimizer.moving_rate import FUSED_MOVING_RATE
 from smbox_torch.optimizer.stats import Recorder, Stats
-from smbox_torch.workers.claim import OTHERS, claim
+from smbox_torch.workers.claim import claim
 from smbox_torch.workers.joining import LEASE_S, Workers, check_workers, team_of
 from smbox_torch.workers.phase import Phase
 from smbox_torch.workers.team import check_uncounted
@@ -52,17 +52,15 @@ class BoxOptimizer(JoinedOptimizer):
         box: the memory box; the caller closes it.
         name: name of the run; the prefix of all regions, counters and barriers.
         model: also exchange the floating-point buffers (batch norm) of this model, in separate
-            regions. Its parameters outside the optimizer must be those of the first worker. It
-            names the parameters: ``center_into`` matches them by name.
-        workers: number of workers, or a member from ``smbox.join``; None: as set by the
-            launcher (``smbox run``, torchrun). See docs/membership.md.
+            regions. Its other parameters must be equal on all workers, see ``model.others``.
+            ``center_into`` matches parameters by its names.
+        workers: their number, or a member from ``smbox.join``; None: as set by the launcher.
         rank: rank of this worker; None: as set by the launcher, else the lowest free rank.
         lease_s: seconds without a lease renewal after which this worker counts as dead.
         gradients: also keep the gradients in flat buffers.
-        center_dtype: dtype of the center and of the regions beside it; a wider dtype of the
-            model takes precedence.
-        wire: dtype in which this worker sends operands and fetches: "float16" or "bfloat16"
-            with a float32 center; None: the model's dtype. See docs/algorithms/precision.md.
+        center_dtype: dtype of the center's regions; a wider one of the model takes precedence.
+        wire: dtype in which this worker sends and fetches: "float16" or "bfloat16" with a
+            float32 center; None: the model's. See docs/algorithms/precision.md.
 
     Attributes:
         steps: number of local steps; a worker that takes over the rank of a dead worker starts
@@ -102,7 +100,7 @@ class BoxOptimizer(JoinedOptimizer):
         check_workers(workers, rank=rank, lease_s=lease_s)
         if isinstance(workers, Member):
             check_uncounted(workers)
-        agreed = self._agreed() | statistics_of(model) | {OTHERS: others_digest(model)}
+        agreed = self._agreed() | statistics_of(model)
         claim(box, name, type(self).__name__, members, agreed)
         self._model = model
         self._join(team_of(box, name, workers, rank=rank, lease_s=lease_s))
@@ -157,6 +155,9 @@ class BoxOptimizer(JoinedOptimizer):
         """Raise ConfigError, before the first step, if the model was changed since wrapping."""
         self.flat.check()
         super()._demand_unchanged()
+
+    def _demand_equal_others(self) -> None:
+        check_others(self.box, self.name, self._model, self._wrapped)
 
     def _demand_gradients(self) -> None:
         """Raise ConfigError if the inner optimizer cannot handle a sparse gradient."""
@@ -216,10 +217,9 @@ class BoxOptimizer(JoinedOptimizer):
         Args:
             model: a model with the same parameters. They are matched by name if ``model=`` or
                 the optimizer's groups gave names and the model has them, else by their order in
-                the optimizer's only group. The worker's own model is allowed. Prefixes of
-                wrappers (``module.`` of DDP, ``_orig_mod.`` of torch.compile) are ignored. With
-                ``model=``, integer buffers get the largest count of any worker, and other
-                parameters are copied.
+                the optimizer's only group. Prefixes of wrappers (``module.`` of DDP,
+                ``_orig_mod.`` of torch.compile) are ignored. With ``model=``, integer buffers
+                get the largest count of any worker, and other parameters are copied.
 
         Raises:
             ConfigError: the model has other parameters, or only some of the names, or their
@@ -232,7 +232,7 @@ class BoxOptimizer(JoinedOptimizer):
         if self._model is not None:
             self.counts.share()
             filling.counts(self._model)
-        filling.others(self._model)
+        filling.others(self._model, self._wrapped)
         filling.fill()
         self._remember_filled(model)
 

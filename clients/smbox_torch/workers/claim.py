@@ -19,12 +19,9 @@ from smbox.errors import ConfigError, LayoutMismatchError
 from smbox.head import check_prefix
 from smbox_torch.boxes import BoxLike, check_box
 
-__all__ = ["OTHERS", "claim"]
+__all__ = ["claim"]
 
 RECORD_NBYTES: Final = 512
-OTHERS: Final = "others"
-"""Key of the checksum of the model's parameters that the optimizer does not have."""
-
 NOTHING: Final[Mapping[str, object]] = {}
 
 
@@ -82,13 +79,6 @@ def _mismatch(found: str, ours: str, name: str) -> ConfigError | LayoutMismatchE
         )
     theirs, here = (dict(pair.split("=", 1) for pair in pairs) for pairs in (known, given))
     differing = [key for key in sorted(theirs.keys() & here.keys()) if theirs[key] != here[key]]
-    if differing == [OTHERS]:
-        return ConfigError(
-            "the parameters of model= that the optimizer does not have differ from those of the"
-            " first worker, and they are not exchanged: before wrapping, seed all workers"
-            f" equally or load the same weights; or give them to the optimizer. Else {cure}",
-            name=name,
-        )
     shown = ", ".join(f"{key} {here[key]} here and {theirs[key]}" for key in differing)
     return ConfigError(
         f"all workers of a run must have the same settings, but there is {shown} in the run:"

@@ -221,15 +221,18 @@ def test_a_resumed_worker_does_the_missing_steps_only(open_box, kind: type):
     optimizer.close()
 
 
+@pytest.mark.parametrize("is_inside", [False, True])
 @pytest.mark.parametrize("state", ["shared", "private"])
-def test_the_state_of_a_plain_optimizer_sets_the_one_inside(open_box, state: str):
+def test_the_state_of_a_plain_optimizer_sets_the_one_inside(
+    open_box, state: str, is_inside: bool
+):
     plain, x = torch.nn.Parameter(torch.ones(3)), torch.nn.Parameter(torch.zeros(3))
     sgd = torch.optim.SGD([plain], lr=0.5, momentum=0.9)
     plain.grad = torch.ones(3)
     sgd.step()
     inner = torch.optim.SGD([x], lr=0.1, momentum=0.9)
     with Hogwild(inner, open_box(), "run", state=state) as optimizer:
-        optimizer.load_state_dict(sgd.state_dict())
+        (inner if is_inside else optimizer).load_state_dict(sgd.state_dict())
         assert optimizer.param_groups[0]["lr"] == 0.5
         momentum = 1.0 if state == "private" else 0.0  # a shared one is everybody's
         assert optimizer.state[x]["momentum_buffer"].tolist() == [momentum] * 3

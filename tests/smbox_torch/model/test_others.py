@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+import numpy as np
 import pytest
 import torch
 
@@ -29,23 +30,49 @@ def of_head(model: torch.nn.Sequential) -> torch.optim.SGD:
     return torch.optim.SGD(model[1].parameters(), lr=0.1)
 
 
+def step(model: torch.nn.Sequential, optimizer) -> None:
+    optimizer.zero_grad()
+    model(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+
+
 @pytest.mark.parametrize("kind", BOXED)
 def test_workers_with_other_values_are_refused(kind):
     box, first, same, other = ModelBox(), network(1), network(1), network(2)
-    optimizer = kind(of_head(first), box, "run", model=first, workers=1)
+    for model in (first, same):
+        optimizer = kind(of_head(model), box, "run", model=model, workers=1)
+        step(model, optimizer)
+        optimizer.close(exchange=False)
+    optimizer = kind(of_head(other), box, "run", model=other, workers=1)
+    before, center = other[1].weight.detach().clone(), box.attach("run.float32").get()
+    for _ in range(2):
+        with pytest.raises(ConfigError, match=r"first worker.*seed all workers equally"):
+            step(other, optimizer)
+    assert torch.equal(other[1].weight, before)
+    assert box.attach("run.float32").get().tolist() == center.tolist()
     optimizer.close(exchange=False)
-    kind(of_head(same), box, "run", model=same, workers=1).close(exchange=False)
-    head = other[1].weight.detach().clone()
-    with pytest.raises(ConfigError, match=r"first worker.*seed all workers equally"):
-        kind(of_head(other), box, "run", model=other, workers=1)
-    assert torch.equal(other[1].weight, head)
 
 
 def test_workers_of_hogwild_with_other_values_are_refused(open_box):
     first, other = network(1), network(2)
-    optimizer = Hogwild(of_head(first), open_box(), "run", model=first)
-    with pytest.raises(ConfigError, match="seed all workers equally"):
-        Hogwild(of_head(other), open_box(), "run", model=other)
+    with (
+        Hogwild(of_head(first), open_box(), "run", model=first) as optimizer,
+        Hogwild(of_head(other), open_box(), "run", model=other) as second,
+    ):
+        step(first, optimizer)
+        with pytest.raises(ConfigError, match="seed all workers equally"):
+            step(other, second)
+
+
+def test_tensors_without_plain_values_are_not_compared():
+    class Own(torch.Tensor):
+        pass
+
+    model = network(1)
+    model.quantised = torch.nn.Parameter(torch.ones(3).as_subclass(Own), requires_grad=False)
+    model.absent = torch.nn.Parameter(torch.ones(3, device="meta"), requires_grad=False)
+    optimizer = EASGD(of_head(model), ModelBox(), "run", model=model, workers=1)
+    step(model, optimizer)
     optimizer.close()
 
 
@@ -76,9 +103,16 @@ def test_ranks_of_a_ring_begin_with_those_of_the_first(run_ranks):
 
 def test_another_model_gets_them_from_the_center():
     model, target = network(1), network(2)
-    optimizer = EASGD(of_head(model), ModelBox(), "run", model=model, workers=1)
+    box = ModelBox()
+    optimizer = EASGD(of_head(model), box, "run", model=model, workers=1)
     optimizer.center_into(target)
     assert all(map(torch.equal, model.parameters(), target.parameters()))
+    center = box.attach("run.float32")
+    center.put(np.full(center.shape, 9.0, np.float32))
+    optimizer.close(exchange=False)  # its own parameters are still those of the center
+    optimizer.center_into(target)
+    assert torch.equal(target[0].weight, model[0].weight)
+    assert (target[1].weight == 9.0).all()
 
 
 def test_another_model_gets_them_from_a_rank(run_ranks):
@@ -99,17 +133,15 @@ def test_another_model_gets_them_from_hogwild(open_box):
 
 
 def test_two_optimizers_may_train_the_parts_of_one_model():
-    """The first one's parameters have moved when the second worker wraps the second part."""
+    """Whatever the second worker's parts were: each optimizer sets its own to its center."""
     box = ModelBox()
-    for _ in range(2):
-        model = network(1)
-        first = EASGD(
-            torch.optim.SGD(model[0].parameters(), lr=0.1), box, "a", model=model, workers=1
-        )
+    for seed in range(2):
+        model = network(seed)
+        body = torch.optim.SGD(model[0].parameters(), lr=0.1)
+        first = EASGD(body, box, "a", model=model, workers=1)
         second = EASGD(of_head(model), box, "b", model=model, workers=1)
-        for _step in range(3):
-            model(torch.ones(1, 3)).sum().backward()
-            first.step()
+        for _ in range(3):
+            step(model, first)
             second.step()
         first.finish()
         second.finish()

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
 import copy
+import gc
 import pickle
+import uuid
 
 import pytest
 import torch
 
 from smbox.errors import ConfigError
+from smbox_torch import SyncGroup
 from smbox_torch.optimizer.wrapped import WrappedOptimizer
+from smbox_torch.world import World
 
 
 class Twice(WrappedOptimizer):
@@ -93,6 +97,41 @@ def test_a_state_that_the_inner_optimizer_loads_by_itself_is_seen_by_both(
     inner.add_param_group({"params": [torch.nn.Parameter(torch.ones(1))]})
     with pytest.raises(ConfigError, match="first, then wrap"):
         optimizer.step()
+
+
+def test_an_inner_optimizer_that_calls_no_hooks_stays_with_its_wrapper(
+    weight: torch.nn.Parameter,
+):
+    class Own(torch.optim.SGD):
+        def load_state_dict(self, state_dict):
+            groups = [{**self.param_groups[0], "lr": state_dict["param_groups"][0]["lr"]}]
+            self.__setstate__({"state": {}, "param_groups": groups})
+
+    optimizer = Twice(Own([weight], lr=1.0))
+    optimizer.load_state_dict(torch.optim.SGD([weight], lr=0.25).state_dict())
+    assert optimizer.param_groups is optimizer.inner.param_groups
+    assert optimizer.param_groups[0]["lr"] == 0.25
+
+
+def test_a_wrapper_that_is_gone_does_not_follow(weight: torch.nn.Parameter):
+    inner = torch.optim.SGD([weight], lr=1.0)
+    Twice(inner)
+    gc.collect()
+    inner.load_state_dict(inner.state_dict())
+    assert not inner._optimizer_load_state_dict_post_hooks
+
+
+def test_an_optimizer_that_could_not_be_wrapped_stays_as_it_was():
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(2))], lr=0.1)
+    with pytest.raises(ConfigError) as kept:  # its traceback keeps what was begun
+        SyncGroup(optimizer, bucket_nbytes=0, world=World(run_id=uuid.uuid4().hex))
+    frozen = torch.optim.SGD([torch.ones(2)], lr=0.1)
+    with pytest.raises(ConfigError) as kept_too:
+        SyncGroup(frozen, world=World(run_id=uuid.uuid4().hex))
+    for each in (optimizer, frozen):
+        each.load_state_dict(each.state_dict())
+    assert kept
+    assert kept_too
 
 
 def test_groups_are_fixed_and_the_end_is_called(weight: torch.nn.Parameter):
