@@ -22,6 +22,8 @@ import psutil
 import pytest
 from zmq.utils.garbage import GarbageCollectorThread
 
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup all processes would ignore it
+
 SETTLE_S = 20.0
 UNTIL_S = 60.0
 SHM = Path("/dev/shm")
