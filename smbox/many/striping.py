@@ -93,15 +93,14 @@ class Node:
 
     def free(self, info: RegionInfo, deadline_s: float | None = None) -> None:
         """Free a region of this node; see ``Box.free``."""
-        with self.named():
-            self.paths.control(info).free(info.address, self.optional_timeout_s(deadline_s))
+        self.end_free(self.begin_free(info), deadline_s)
 
     def begin_free(self, info: RegionInfo) -> Call:
         """Send the request to free a region of this node; see ``ControlPath.begin_free``."""
         with self.named():
             return self.paths.control(info).begin_free(info.address)
 
-    def end_free(self, call: Call, deadline_s: float) -> None:
+    def end_free(self, call: Call, deadline_s: float | None) -> None:
         """Wait until a region is freed; see ``ControlPath.end_free``."""
         with self.named():
             self.control.end_free(call, self.optional_timeout_s(deadline_s))

@@ -30,14 +30,14 @@ from smbox.work import Pause
 B = TypeVar("B", bound=Body)
 
 
-def new_token() -> bytes:
-    """Return a token for a CREATE."""
-    return secrets.token_bytes(16)
-
-
 ATTACH_FIRST_S: Final = 0.002
 ATTACH_LAST_S: Final = 0.2
 """The first and the longest pause between polls for a region that does not exist yet."""
+
+
+def new_token() -> bytes:
+    """Return a token for a CREATE."""
+    return secrets.token_bytes(16)
 
 
 class ControlPath:

@@ -191,15 +191,14 @@ def unaliased(region: MappedRegion, operation: Operation) -> Operation:
             change the region outside a commit.
     """
     sink = operation.sink
-    is_moved = sink is not None and sink.output == Output.MOVED
-    if sink is not None and not is_moved and region.may_overlap(sink.out):
+    if sink is not None and sink.is_given and region.may_overlap(sink.out):
         raise ConfigError(
             "out or delta lies in the region that is changed: give other memory",
             name=region.spec.name,
         )
     if not region.may_overlap(operation.source):
         return operation
-    if is_moved:
+    if sink is not None and sink.output == Output.MOVED:
         raise ConfigError(
             "x lies in the region it is exchanged with: exchange a copy, or pass delta=",
             name=region.spec.name,

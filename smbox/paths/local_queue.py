@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import suppress
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,6 @@ from smbox.memory.orders import (
     ORDER_DONE,
     ORDER_NBYTES,
     Block,
-    Output,
     address_of,
     write_order,
 )
@@ -34,8 +33,6 @@ from smbox.paths.readings import PathRequest, Reading
 from smbox.paths.threads import NESTED, QueuedWork, ThreadQueue, exclusive
 from smbox.paths.work import Operation
 from smbox.work import NestedCallError
-
-_MOVED: Final = Output.MOVED  # a look-up in the class takes longer
 
 W = TypeVar("W", bound=PathRequest)
 
@@ -134,7 +131,7 @@ class LocalQueue(ThreadQueue[LocalWork[Any]]):
                 writer, source, sink = self.writer, request.source, request.sink
                 if writer is None or (source.base is not None and region.may_overlap(source)):
                     return 0
-                if sink is not None and sink.output != _MOVED and region.may_overlap(sink.out):
+                if sink is not None and sink.is_given and region.may_overlap(sink.out):
                     return 0
                 order = writer.order
                 nbytes = pack(order, 0, region, request, first)

@@ -28,12 +28,14 @@ class Sink:
         first: byte of the region's data where the change begins.
         out: receives the result.
         output: what the native library writes to ``address`` instead, an ``orders.Output``.
+        is_given: the caller gave ``out``, which may therefore lie in the changed region.
     """
 
     __slots__ = ()
     first: int
     out: NDArray[Any]
     output: ClassVar[int]
+    is_given: ClassVar[bool] = False
 
     def address(self, begin: int, source: int) -> int:  # noqa: ARG002 - for MoveSink
         """Return where the result of a change, or of the part of one, is stored.
@@ -98,6 +100,7 @@ class _ResultSink(Sink, Struct, eq=False):
     x: NDArray[Any]
     scale: Any
     out: NDArray[Any]
+    is_given: ClassVar[bool] = True
 
     def part(self, begin: int, limit: int, first: int) -> Self:
         """Return the sink of a part of the change; see ``Sink``."""

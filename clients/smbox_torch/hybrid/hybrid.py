@@ -151,7 +151,7 @@ class HybridSGD(SyncGroup):
         return self._exchange.broadcast.is_due()
 
     def exchange(self) -> None:
-        """Exchange group and center now, on all ranks; with overlap, begin it.
+        """Exchange now, on all ranks; with overlap begin it, and x moves at the next step.
 
         Raises:
             WorkerLostError: a rank died, left or did not arrive; x is unchanged.
