@@ -130,11 +130,11 @@ def test_what_is_no_program_is_run_by_python_itself(preloaded: str):
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_is_passed_on(preloaded: str, sign: signal.Signals):
     code = f"""
-import signal, sys
+import signal, sys, time
 signal.signal({int(sign)}, lambda *_: sys.exit(7))
 print("ready", flush=True)
 while True:
-    signal.pause()
+    time.sleep(0.01)  # signal.pause() would miss a signal that comes just before it
 """
     with subprocess.Popen([preloaded, "-c", code], stdout=subprocess.PIPE) as process:
         assert process.stdout.readline() == b"ready\n"
