@@ -139,8 +139,9 @@ def _needed(registry: Registry, key: ChannelKey, request: Request) -> Role:
     if isinstance(body, Create):
         exists = body.exist_ok and registry.find(body.kind, body.name) is not None
         return Role.READ if exists or _is_scratch(registry, body) else needed
-    if isinstance(body, Free) and (body.address is None or registry.owns(body.address, key[0])):
-        return Role.READ
+    if isinstance(body, Free):
+        is_own = body.address is None or registry.owns(body.address, key[0])
+        return Role.READ if is_own and not body.published else needed
     return needed
 
 

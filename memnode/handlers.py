@@ -84,7 +84,7 @@ def free(context: Context, channel: Channel, request: Request) -> Reply:
         context.registry.free(body.address)
     elif body.token is not None:
         context.builds.discard(body.token, channel.key)
-        context.registry.discard(int.from_bytes(body.token, "little"), channel.key)
+        context.registry.discard(body.token, channel.key, published=body.published)
     else:
         raise ConfigError("FREE needs an address or a token")
     return reply_to(request, body=messages.Empty())

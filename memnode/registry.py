@@ -170,11 +170,19 @@ class Registry:
             if creator == owner and (is_scratch or not only_scratch):
                 self._remove(self._memory.regions[address])
 
-    def discard(self, token: int, owner: ChannelKey) -> None:
-        """Free the unpublished region of a channel with this token, if there is one."""
-        for address, (creator, _) in list(self._unpublished.items()):
+    def discard(self, token: bytes, owner: ChannelKey, *, published: bool = False) -> None:
+        """Free the unpublished region of a channel with this token, if there is one.
+
+        Args:
+            token: of its CREATE; only its creator knows it.
+            owner: the channel.
+            published: free a published region with this token, too.
+        """
+        number = int.from_bytes(token, "little")
+        for address in [*(self._memory.regions if published else self._unpublished)]:
             region = self._memory.regions[address]
-            if creator == owner and region.spec.token == token:
+            creator, _ = self._unpublished.get(address, (owner, False))
+            if number and region.spec.token == number and creator == owner:
                 self._remove(region)
 
     def live_after(self, address: int) -> Iterator[MappedRegion]:

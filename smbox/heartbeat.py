@@ -195,7 +195,7 @@ def _next(memory: object) -> Holder | None:
             if not holder.is_held:
                 _DUE_S.pop(holder, None)
             elif wait_s > 0.0:
-                _CHANGED.wait(wait_s)
+                _CHANGED.wait(min(wait_s, threading.TIMEOUT_MAX))
             else:
                 _DUE_S[holder] = time.monotonic() + holder.interval_s
                 return holder

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from numpy.typing import NDArray
 
-from smbox.deadline import ANSWER_MIN_S, deadline_of, request_timeout_s
+from smbox.deadline import ANSWER_MIN_S, deadline_of, left_s, request_timeout_s
 from smbox.errors import (
     LayoutMismatchError,
     PeerLostError,
@@ -34,6 +34,7 @@ from smbox.many.striping import (
 from smbox.memory.layout import RegionKind
 from smbox.memory.region_header import check_limits, check_same_layout
 from smbox.paths import creating
+from smbox.paths.control import new_token
 from smbox.paths.work import CreateRequest, RegionInfo
 
 _PART_SUFFIX_NBYTES: Final = len(new_part_name("", 0))
@@ -57,12 +58,29 @@ def create(
             the head's node does not answer, the head may exist, so its parts stay.
     """
     home = nodes[home_of(request.name, nodes)]
-    part_name = new_part_name(request.name, home.id)
     check_limits(request)
     check_prefix(request.name, _PART_SUFFIX_NBYTES)
-    found = _existing(nodes, home, request, deadline_s)
-    if found is not None:
-        return found
+    limit_s = _deadline_of(nodes) if deadline_s is None else deadline_s
+    while True:
+        found = _existing(nodes, home, request, deadline_s)
+        if found is not None:
+            return found
+        try:
+            return _create_new(nodes, home, request, values, deadline_s)
+        except RegionExistsError:  # another client was faster; it may free the region again
+            if not request.exist_ok or left_s(limit_s) <= 0.0:
+                raise
+
+
+def _create_new(
+    nodes: Nodes,
+    home: Node,
+    request: CreateRequest,
+    values: NDArray[Any] | None,
+    deadline_s: float | None,
+) -> StripedInfo:
+    """Create parts and head; raises as ``create``, RegionExistsError also with ``exist_ok``."""
+    part_name = new_part_name(request.name, home.id)
     made: list[RegionInfo] = []
     try:
         head = _make_parts(nodes, request, values, part_name, deadline_s, made)
@@ -74,12 +92,9 @@ def create(
         wanted, contents = creating.describe(request.name, None, None, encode(head), "stripe")
         with home.named() as paths:
             info = creating.create(paths, wanted, contents, deadline_s)
-    except RegionExistsError:  # another client was faster
+    except RegionExistsError:
         free_parts(nodes, made, deadline_s)
-        winner = _existing(nodes, home, request, deadline_s)
-        if winner is None:
-            raise
-        return winner
+        raise
     except BaseException:
         with suppress(SmboxError):
             _free_head(home, request.name, part_name, deadline_s)
@@ -88,6 +103,8 @@ def create(
     try:
         return opened(nodes, info, head, deadline_s)
     except RegionFreedError:  # another client freed a part as an orphan, before it had a head
+        if home.was_freed(info, deadline_s):  # or it freed the region that we had made
+            return striped_info(info, head)
         with suppress(SmboxError):
             home.free(info, deadline_s)
             free_parts(nodes, made, deadline_s)
@@ -127,7 +144,12 @@ def _existing(
             wanted_layout="striped",
         )
     check_same_layout(striped_info(info, head), request)
-    return opened(nodes, info, head, deadline_s)
+    try:
+        return opened(nodes, info, head, deadline_s)
+    except RegionFreedError:
+        if home.was_freed(info, deadline_s):
+            return None
+        raise
 
 
 def _make_parts(
@@ -145,12 +167,24 @@ def _make_parts(
         shape = (limit - first, *request.shape[1:]) if request.shape else ()
         part = replace(request, name=part_name, shape=shape, exist_ok=False)
         mine = values[first:limit] if values is not None and request.shape else values
-        with nodes[node_id].named() as paths:
-            info = creating.create(paths, part, mine, deadline_s)
+        info = _make_part(nodes[node_id], part, mine, deadline_s)
         made.append(info)
         place = int(info.address), first, limit - first
         parts.append(HeadPart(node_id, info.node_uuid, *place))
     return Head(request.dtype.name, request.shape, request.consistency, part_name, tuple(parts))
+
+
+def _make_part(
+    node: Node, part: CreateRequest, values: NDArray[Any] | None, deadline_s: float | None
+) -> RegionInfo:
+    """Create one part; if it fails or is interrupted, nothing is left once the node answers."""
+    token = new_token()
+    with node.named() as paths:
+        try:
+            return creating.create(paths, part, values, deadline_s, token)
+        except BaseException:
+            node.control.discard(token, published=True)  # no other client knows its name
+            raise
 
 
 def free(nodes: Nodes, info: StripedInfo) -> None:

@@ -75,15 +75,13 @@ class ControlPath:
         """Wait for a reply to PING."""
         self._ask(Op.PING, Empty(), Empty, timeout_s)
 
-    def create(
-        self, spec: CreateRequest, timeout_s: float, token: bytes | None = None
-    ) -> RegionInfo:
+    def create(self, spec: CreateRequest, timeout_s: float, token: bytes) -> RegionInfo:
         """Create a region; RegionExistsError, LayoutMismatchError, OutOfMemoryError.
 
         Args:
             spec: of the region.
             timeout_s: of the request.
-            token: 16 random bytes, by which :meth:`discard` finds the region; None: new ones.
+            token: 16 random bytes, by which :meth:`discard` finds the region.
         """
         check_limits(spec)
         body = messages.Create(
@@ -95,7 +93,7 @@ class ControlPath:
             init=spec.init,
             publish=spec.publish,
             exist_ok=spec.exist_ok,
-            token=token or new_token(),
+            token=token,
         )
         return self._info(self._ask(Op.CREATE, body, RegionBody, timeout_s))
 
@@ -125,12 +123,16 @@ class ControlPath:
             raise RegionExistsError("a region of this name exists", name=info.name)
         return winner
 
-    def discard(self, token: bytes) -> None:
+    def discard(self, token: bytes, *, published: bool = False) -> None:
         """Free the unpublished region of a CREATE with this token, without waiting.
 
         The request is in flight then. If it is lost, the next request sends it again.
+
+        Args:
+            token: of the CREATE.
+            published: free the region even if it was published; no other client may use it.
         """
-        body = messages.Free(token=token)
+        body = messages.Free(token=token, published=published)
         with suppress(SmboxError):  # the session has ended, and its regions with it
             self._channel.begin(Call(self._channel, Op.FREE, body))
 

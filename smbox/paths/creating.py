@@ -61,10 +61,18 @@ def create(
     request: CreateRequest,
     values: NDArray[Any] | None,
     deadline_s: float | None,
+    token: bytes | None = None,
 ) -> RegionInfo:
     """Create a region; with ``values`` it becomes visible once it holds them.
 
     Without a deadline, the timeout of the box restarts whenever some of them are written.
+
+    Args:
+        paths: paths to the node.
+        request: description of the region.
+        values: the first contents; None: ``request.init`` or zeros.
+        deadline_s: deadline of the creation.
+        token: by which ``ControlPath.discard`` finds the region; None: a new one.
 
     Raises:
         RegionExistsError, LayoutMismatchError: the name is taken.
@@ -72,20 +80,22 @@ def create(
         RegionFreedError: with ``values``, the node restarted repeatedly until the deadline;
             nothing is left.
     """
-    control = paths.control()
+    token = token or new_token()
     if values is None:
-        return control.create(request, _answer_s(paths, deadline_s))
-    if not request.exist_ok:
-        return _create_filled(paths, request, values, deadline_s)
-    try:
-        return _found(paths, request, deadline_s)
-    except RegionNotFoundError as missing:
-        # The call refers to its error; a traceback in that cycle would keep callers' objects.
-        missing.with_traceback(None)
-    try:
-        return _create_filled(paths, request, values, deadline_s)
-    except RegionExistsError:  # another client was faster
-        return _found(paths, request, deadline_s)
+        return paths.control().create(request, _answer_s(paths, deadline_s), token)
+    limit_s = deadline_of(paths.timeout_s) if deadline_s is None else deadline_s
+    while request.exist_ok:
+        try:
+            return _found(paths, request, deadline_s)
+        except RegionNotFoundError as missing:
+            # The call refers to its error: a traceback would keep callers' objects in a cycle.
+            missing.with_traceback(None)
+        try:
+            return _create_filled(paths, request, values, deadline_s, token)
+        except RegionExistsError:  # another client was faster; it may free the region again
+            if left_s(limit_s) <= 0.0:
+                raise
+    return _create_filled(paths, request, values, deadline_s, token)
 
 
 def _answer_s(paths: PathPair, deadline_s: float | None) -> float:
@@ -98,7 +108,11 @@ def _found(paths: PathPair, request: CreateRequest, deadline_s: float | None) ->
 
 
 def _create_filled(
-    paths: PathPair, request: CreateRequest, values: NDArray[Any], deadline_s: float | None
+    paths: PathPair,
+    request: CreateRequest,
+    values: NDArray[Any],
+    deadline_s: float | None,
+    token: bytes,
 ) -> RegionInfo:
     """Create a region, fill it and publish it; repeat that if a restart of the node frees it.
 
@@ -109,7 +123,7 @@ def _create_filled(
     unpublished = replace(request, publish=False, exist_ok=False)
     limit_s = deadline_of(paths.timeout_s) if deadline_s is None else deadline_s
     while True:
-        incarnation, token = control.node.incarnation, new_token()
+        incarnation = control.node.incarnation
         try:
             ours = control.create(unpublished, _answer_s(paths, deadline_s), token)
             operation = Operation(ours, "create", KernelCode.REPLACE, 1, 0, source.size, source)

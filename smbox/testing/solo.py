@@ -47,7 +47,7 @@ class SoloControl:
         self.memory = memory
         self.address = f"inproc://{memory.name}"
         self._mutex = threading.Lock()
-        self._unpublished: dict[bytes, MappedRegion] = {}  # by token
+        self._created: dict[bytes, MappedRegion] = {}  # by token
         superblock = memory.superblock
         self.node = NodeInfo(
             memory.name, superblock.uuid, superblock.node_id, superblock.incarnation
@@ -57,7 +57,7 @@ class SoloControl:
         self,
         request: CreateRequest,
         timeout_s: float,  # noqa: ARG002
-        token: bytes | None = None,
+        token: bytes,
     ) -> RegionInfo:
         """Create a region; see ControlPath."""
         with self._mutex:
@@ -74,8 +74,7 @@ class SoloControl:
             state = RegionState.LIVE if request.publish else RegionState.BUILDING
             region = building.finish(state)
             self.memory.add(region)
-            if token is not None:
-                self._unpublished[token] = region
+            self._created[token] = region
             return self._info(region)
 
     def publish(self, info: RegionInfo, timeout_s: float, *, exist_ok: bool) -> RegionInfo:  # noqa: ARG002
@@ -129,10 +128,12 @@ class SoloControl:
     def end_free(self, call: None, timeout_s: float) -> None:
         """Do nothing: the region is free; see ControlPath."""
 
-    def discard(self, token: bytes) -> None:
-        """Free the unpublished region that was created with a token; see ControlPath."""
-        region = self._unpublished.pop(token, None)
-        if region is not None and region.state == RegionState.BUILDING:
+    def discard(self, token: bytes, *, published: bool = False) -> None:
+        """Free the region that was created with a token; see ControlPath."""
+        region = self._created.pop(token, None)
+        if region is None or self.memory.regions.get(region.address) is not region:
+            return  # it was not created, or is free
+        if published or region.state == RegionState.BUILDING:
             self.memory.free(region)
 
     def regions(self, timeout_s: float) -> list[RegionInfo]:  # noqa: ARG002

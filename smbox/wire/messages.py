@@ -163,10 +163,12 @@ class Free(Body, frozen=True):
         address: of the region; None: ``token`` is used.
         token: of a CREATE whose reply the client does not know. Its unpublished region is
             freed, or not created; it is no error if there is none.
+        published: with ``token``, free the region even if it was published.
     """
 
     address: Count | None = None
     token: Id16 | None = None
+    published: bool = False
 
 
 class ListRegions(Body, frozen=True):

@@ -214,6 +214,9 @@ def test_a_creator_discards_by_its_token_what_it_began(bench):
     address = peer.ask(Op.CREATE, body=published).body.address
     assert peer.ask(Op.FREE, body=Free(token=published.token)).error is None
     assert list(bench.memory.regions) == [address]
+    discard = Free(token=published.token, published=True)
+    assert other.ask(Op.FREE, body=discard).error is None  # only its creator knows the token
+    assert bench.memory.regions == {}
     assert peer.ask(Op.FREE, body=Free()).error is not None
 
 

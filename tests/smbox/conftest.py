@@ -25,6 +25,7 @@ from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import STRIPE_NBYTES, RegionKind
 from smbox.memory.locks import LockFile
 from smbox.memory.node_memory import NodeMemory
+from smbox.paths.control import new_token
 from smbox.paths.opening import open_over
 from smbox.paths.readings import Reading
 from smbox.paths.work import Changes, CreateRequest, Operation
@@ -100,7 +101,7 @@ class Client:
     def create(self, count, dtype="float32", kind=RegionKind.ARRAY, **fields):
         name = fields.pop("name", f"r-{secrets.token_hex(4)}")
         spec = CreateRequest(name, dtypes.by_name(dtype), (count,), kind, **fields)
-        return self.control.create(spec, WAIT_S)
+        return self.control.create(spec, WAIT_S, new_token())
 
     def change(self, info, x, kernel=KernelCode.SUM, scale=1, first=0, sink=None):
         operation = operation_of(info, x, kernel, scale, first, sink)

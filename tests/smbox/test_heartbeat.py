@@ -63,6 +63,15 @@ def test_a_memory_that_does_not_answer_delays_no_lease_in_another(keep):
         answered.set()
 
 
+def test_a_lease_of_many_years_stops_no_other_renewal(keep):
+    memory = Memory()
+    endless = Beating(memory)
+    endless.interval_s = 1e300
+    keep(endless)
+    assert not endless.beats.acquire(timeout=0.05)
+    assert is_renewed(keep(Beating(memory)))
+
+
 def test_an_error_in_one_renewal_ends_no_other(keep):
     memory = Memory()
 

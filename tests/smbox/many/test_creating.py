@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import time
 
@@ -20,6 +21,8 @@ from smbox.errors import (
 )
 from smbox.paths.control import ControlPath
 from smbox.testing.contract_tools import in_threads
+from smbox.wire import header
+from smbox.wire.ops import Op
 
 X = np.arange(12, dtype=np.float32)
 SHORT_S = 0.2
@@ -35,6 +38,31 @@ def test_a_create_that_a_node_refuses_leaves_nothing(box, team):
         box.create("w", shape=(400 << 20,), dtype="uint8", layout="striped")
     assert caught.value.facts["node"] == 5
     assert names(box) == ["filler"]
+
+
+@pytest.mark.parametrize("contents", [{"shape": 12}, {"init": X}])
+def test_a_part_whose_creation_got_no_reply_goes_once_its_node_answers(team, contents):
+    """The node had created and published it; without contents that is one request."""
+    node, box = team.nodes[5], team.box(timeout_s=SHORT_S)
+    name, handle = team.name_on(0), node.hub._handler
+    silent = []
+
+    def goes_silent_once(connection, frames):
+        is_create = bool(frames) and header.unpack(frames[0])[2] == Op.CREATE
+        found = list(handle(connection, frames))
+        if is_create and not silent:
+            silent.append(name)
+            node.is_down = True
+            return []
+        return found
+
+    node.hub._handler = goes_silent_once
+    with pytest.raises((ConnectError, RequestTimeoutError)):
+        box.create(name, layout="striped", **contents)
+    assert len(node.memory.regions) == 1
+    node.is_down = False
+    assert box.stats()["node 5"]["regions"] == 0
+    assert names(team.box()) == []
 
 
 def test_all_parts_together_are_freed_in_the_time_of_one_call(box, team, monkeypatch):
@@ -167,6 +195,21 @@ def test_of_two_creators_one_wins_whole(box):
     assert len(set(found)) == 1
     assert len(set(found[0][1:])) == 1
     assert len(names(box)) == 4
+
+
+@pytest.mark.parametrize("layout", ["single", "striped"])
+def test_create_beside_free_finds_the_region_or_creates_it(team, layout):
+    """A region that is freed while it is opened, or in place of which one lost, is no error."""
+
+    def job(_index):
+        box = team.box()
+        for _ in range(40):
+            box.create("w", init=X, exist_ok=True, layout=layout)
+            with contextlib.suppress(RegionNotFoundError, RegionFreedError):
+                box.free("w")
+
+    in_threads(3, job)
+    assert names(team.box()) == []
 
 
 def test_losers_of_a_race_hear_that_the_name_is_taken(box):

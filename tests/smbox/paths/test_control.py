@@ -17,6 +17,7 @@ from smbox.errors import (
     RequestTimeoutError,
 )
 from smbox.memory.layout import RegionKind
+from smbox.paths.control import new_token
 from smbox.paths.work import CreateRequest
 from smbox.testing.faults import FaultScript
 from smbox.wire import messages
@@ -160,4 +161,4 @@ def test_shapes_that_no_region_can_have(client, shape):
     info = client.create(10, name="w")
     spec = CreateRequest("v", info.dtype, shape)
     with pytest.raises(LimitError):
-        client.control.create(spec, WAIT_S)
+        client.control.create(spec, WAIT_S, new_token())

@@ -14,6 +14,7 @@ from smbox.errors import (
     ConfigError,
     LayoutMismatchError,
     OutOfMemoryError,
+    RegionExistsError,
     RegionFreedError,
 )
 from smbox.memory.layout import Consistency, RegionState
@@ -162,6 +163,18 @@ def test_who_is_slower_takes_what_is_there(solo, box, monkeypatch):
     monkeypatch.setattr(solo.control, "create", late)
     assert box.create("some", init=F32, exist_ok=True).get().tolist() == [2, 2, 2]
     assert len(solo.control.memory.regions) == 1
+
+
+def test_who_lost_to_a_region_that_was_freed_since_creates_its_own(solo, box, monkeypatch):
+    publish = solo.control.publish
+
+    def lost(info, timeout_s, *, exist_ok):
+        monkeypatch.setattr(solo.control, "publish", publish)
+        solo.control.free(info.address, timeout_s)
+        raise RegionExistsError("another client had published it, and has freed it", name="some")
+
+    monkeypatch.setattr(solo.control, "publish", lost)
+    assert box.create("some", init=F32, exist_ok=True).get().tolist() == [1, 1, 1]
 
 
 class Kill:
