@@ -155,14 +155,17 @@ class NodeServer:
         if (zap := self._zap) is not None:
             handlers[zap.socket] = lambda: zap.answer(time.monotonic())
         sources = [(source, int(zmq.POLLIN)) for source in handlers]
-        ticked_s, poll_s = -math.inf, 0.0
+        ended_s, tick_s, poll_s = -math.inf, 0.0, 0.0
         while not self._wakeup.is_stopping:
             now_s = time.monotonic()
-            if now_s - ticked_s >= poll_s or not node.is_idle:
+            left_s = ended_s + (poll_s if node.is_idle else tick_s) - now_s
+            if left_s <= 0.0:
                 self._tick(node)
-                ticked_s, poll_s = now_s, node.poll_s
+                ended_s, left_s = time.monotonic(), node.poll_s
+                # Messages have as much time as the tick took: it may have walked many WAITs.
+                tick_s, poll_s = ended_s - now_s if left_s else 0.0, left_s
             # zmq.Poller instead would add a sixth to the time of a small request in this loop.
-            for source, _ in zmq.zmq_poll(sources, int(poll_s * 1000)):
+            for source, _ in zmq.zmq_poll(sources, math.ceil(left_s * 1000)):
                 handlers[source]()  # one message: to try a second costs more than a poll
 
     def _open(self, stack: ExitStack) -> tuple[NodeMemory, Node]:

@@ -162,19 +162,22 @@ class Box(Directory):
         return out
 
     def flush(self, *, timeout_s: float | None = None) -> None:
-        """Wait until all earlier operations of this box, of all threads, are complete.
+        """Wait until all earlier changes of this box, of all threads, are committed.
+
+        It does not wait for reads, and not for threads that wait for a counter, a version, a
+        barrier or a lock.
 
         Args:
             timeout_s: seconds to wait; None: the timeout of the box.
 
         Raises:
-            RequestTimeoutError: some operations are not complete; they continue.
-            SmboxError: an earlier operation failed, and no caller waited for it.
+            RequestTimeoutError: some changes are not committed; they continue.
+            SmboxError: an earlier change failed, and no caller waited for it.
         """
         wanted_s = self._paths.seconds(timeout_s)
         if not self._paths.data().flush(deadline_of(wanted_s)):
             raise RequestTimeoutError(
-                "not all operations were complete in time; they continue: flush again",
+                "not all changes were committed in time; they continue: flush again",
                 op="flush",
                 timeout_s=wanted_s,
                 outcome="unknown",

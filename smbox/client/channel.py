@@ -114,7 +114,7 @@ class Channel(ThreadQueue[Transfer]):
 
     @exclusive
     def _pending(self) -> list[Transfer]:
-        return self.flight.transfers
+        return [each for each in self.flight.transfers if each.is_change]
 
     def say_bye(self) -> None:
         """Say goodbye if the node is connected; later requests fail. Does not wait."""

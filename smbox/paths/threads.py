@@ -74,7 +74,7 @@ class ThreadQueue(Generic[T]):
         return self.is_idle and not self.thread.is_alive()
 
     def drain(self, deadline_s: float) -> bool:
-        """Complete all requests that are queued now; return False at the deadline.
+        """Complete all changes that are queued now; return False at the deadline.
 
         Raises:
             SmboxError: the first error of a change that no call has raised yet.
@@ -142,7 +142,7 @@ class ThreadQueue(Generic[T]):
         """Release stripes that are held only while a caller drives the queue."""
 
     def _pending(self) -> list[T]:
-        """Return the requests that have not ended, in order."""
+        """Return the changes that have not ended, in order; reads may be among them."""
         raise NotImplementedError
 
 

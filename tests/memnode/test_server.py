@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
@@ -15,6 +16,7 @@ import zmq
 
 from memnode.config import Bind, NodeConfig
 from memnode.flow import UNSENT_NBYTES_MAX
+from memnode.node import Node
 from memnode.server import NodeServer
 from smbox import dtypes
 from smbox.config import WINDOW_MAX
@@ -274,6 +276,30 @@ def test_what_goes_wrong_between_messages_is_logged_and_survived(server, monkeyp
         server._tick(server._node)
     assert "cannot run parked requests" in caplog.text
     caplog.clear()
+
+
+def test_a_long_walk_of_the_waits_is_not_repeated_for_each_message(server, monkeypatch):
+    messages, ticks = 200, []
+
+    def tick(**_):
+        ticks.append(time.sleep(0.02))
+        return []
+
+    def send():
+        with zmq.Context() as context, context.socket(zmq.DEALER) as peer:
+            peer.connect(server.addresses[0])
+            for number in range(1, messages + 1):
+                peer.send_multipart(encode_request(Request(Op.PING, number, body=Empty())))
+                peer.recv_multipart()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(Node, "is_idle", False)
+    monkeypatch.setattr(server._node, "tick", tick)
+    thread = threading.Thread(target=send)
+    thread.start()
+    server.run()
+    thread.join(WAIT_S)
+    assert len(ticks) < messages / 2
 
 
 def test_without_a_limit_the_node_takes_most_of_what_is_free(server):

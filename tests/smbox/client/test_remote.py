@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -72,6 +73,28 @@ def test_flush_completes_what_other_threads_began(client):
     in_thread(lambda: client.change(info, x))
     assert client.data.flush(time.monotonic() + WAIT_S)
     assert (client.get(info) == 1).all()
+
+
+def test_flush_does_not_wait_for_who_waits(client):
+    """A change that another thread began before its wait is committed all the same."""
+    info, threads = client.create(4), []
+
+    def change_and_wait():
+        client.change(info, np.ones(4, np.float32))
+        with contextlib.suppress(RegionFreedError):  # the end of the test
+            client.data.wait_version(info, 1000).advance(time.monotonic() + WAIT_S)
+
+    for _ in range(8):
+        threads.append(threading.Thread(target=change_and_wait))
+        threads[-1].start()
+    try:
+        while client.data.version(info) < len(threads):
+            time.sleep(0.001)
+        assert client.data.flush(time.monotonic() + 2.0)
+    finally:
+        client.control.free(info.address, WAIT_S)
+        for thread in threads:
+            thread.join(WAIT_S)
 
 
 def test_flush_gives_up_at_its_deadline_and_goes_on_later(node, client):
