@@ -105,7 +105,8 @@ class Box(Directory):
 
         Raises:
             ConfigError: the region, name or parameters are invalid; nothing was created.
-            OutOfMemoryError: the node has no memory left for the state.
+            OutOfMemoryError: the node has no memory left for the state. Its first regions may
+                exist: call again when there is memory, or free ``NAME/...`` by ``smbox rm``.
         """
         return Optimizer(self._paths, region, name, parameters)
 

@@ -111,20 +111,16 @@ class Holder:
         return self._roster.read(mine=mine, deadline_s=deadline_s)
 
     def _begin(self, deadline_s: float | None = None) -> None:
-        """Write the record of a place that was just taken, and start to renew its lease.
-
-        Raises:
-            SmboxError: the record could not be written; the place is free again.
-        """
+        """Write the record of a place that was just taken, and start to renew its lease."""
         self._record = Record.own(launch=self._launch)
-        try:
-            self._write_record(deadline_s)
-            keep(self)
-            self.memory.before_close(self._close)
-        except BaseException:
-            left_s = math.inf if deadline_s is None else request_timeout_s(deadline_s)
-            self.leave(timeout_s=min(LEAVE_TIMEOUT_S, left_s))
-            raise
+        self._write_record(deadline_s)
+        keep(self)
+        self.memory.before_close(self._close)
+
+    def _give_back(self, deadline_s: float | None = None) -> None:
+        """Free the place after an error or an interrupt while it was taken."""
+        left_s = math.inf if deadline_s is None else request_timeout_s(deadline_s)
+        self.leave(timeout_s=min(LEAVE_TIMEOUT_S, left_s))
 
     def _write_record(self, deadline_s: float | None) -> None:
         """Write the record of this process."""

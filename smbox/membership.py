@@ -6,6 +6,8 @@ region ``NAME.members.records`` the records of their holders.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from operator import index
 from typing import Final, Self
 
 from smbox import meeting
@@ -48,7 +50,17 @@ class Member(Holder):
         self.late = late
         self.lease_s = lease.lease_s
         self.is_counted = False
-        self._begin()
+
+    def take(self, generation: int, values: Sequence[int]) -> bool:
+        """Take the rank that was free in a generation; return False if another was faster."""
+        try:
+            is_taken = self._lease.take(generation, values)
+            if is_taken:
+                self._begin()
+        except BaseException:
+            self._give_back()
+            raise
+        return is_taken
 
     @property
     def count(self) -> int:
@@ -200,27 +212,28 @@ def join(
             expires.
     """
     check_prefix(name, _SUFFIX_NBYTES)
-    if rank is not None and not 0 <= rank < CAPACITY:
+    if not isinstance(launch, str):
+        raise TypeError(f"launch is a str, not {type(launch).__name__}")
+    if rank is not None and not 0 <= index(rank) < CAPACITY:
         raise ConfigError(f"a rank must be at least 0 and below {CAPACITY}", rank=rank)
-    if not 0 <= expected <= CAPACITY:
+    if not 0 <= index(expected) <= CAPACITY:
         raise ConfigError(f"a run has at most {CAPACITY} members", expected=expected)
     check_lease(lease_s)
     roster = Roster(box.home_of(name), name)
     while True:
         view = roster.seen if rank is None else _await_place(roster, rank)
         place = _lowest_free(view) if rank is None else rank
-        lease = Lease(roster.place(place), lease_s)
-        if lease.take(view.generation(place), _first_values(view, place, launch)):
-            break
+        member = Member(
+            roster,
+            Lease(roster.place(place), lease_s),
+            place,
+            expected=expected,
+            late=bool(view.expired() or view.dead_here() or view.progress().any()),
+            launch=hash_of(launch),
+        )
+        if member.take(view.generation(place), _first_values(view, place, launch)):
+            return member
         roster.read()
-    return Member(
-        roster,
-        lease,
-        place,
-        expected=expected,
-        late=bool(view.expired() or view.dead_here() or view.progress().any()),
-        launch=hash_of(launch),
-    )
 
 
 def _lowest_free(view: View) -> int:

@@ -35,6 +35,7 @@ KERNEL_OF: Final = {
 _REPLACE: Final = KernelCode.REPLACE  # faster than a look-up in the enum
 _SUM: Final = KernelCode.SUM
 _ELASTIC: Final = KernelCode.ELASTIC
+_NUMBERS: Final = (int, float)  # an array that equals 1 is no scale
 
 
 class Extent(Struct, frozen=True, eq=False):
@@ -103,7 +104,8 @@ def put_signal_nb(paths: PathPair, operation: Operation, signal: Counter) -> Han
 def accumulate(extent: Extent, x: Any, scale: float, op: str, out: Any = None) -> Operation:
     """Describe an ``accumulate`` and check its arguments; ``out`` may receive the sums."""
     info, dtype = extent.info, extent.dtype
-    kernel = _SUM if op == "sum" and scale == 1 else kernel_of(info, op, scale)
+    is_plain = op == "sum" and type(scale) in _NUMBERS and scale == 1
+    kernel = _SUM if is_plain else kernel_of(info, op, scale)
     array = source_array(x, dtype, extent.shape, may_be_narrower=True)
     operand = 0 if array.dtype is dtype else operand_of(info.dtype, array)
     sink = None if out is None else _sums(extent, array, scale, op, out)
@@ -186,7 +188,7 @@ def kernel_of(info: RegionInfo, op: str, scale: float) -> KernelCode:
     kernel = KERNEL_OF.get(op)
     if kernel is None:
         raise ConfigError(f"op is one of {', '.join(KERNEL_OF)}", op=op)
-    if scale != 1:
+    if type(scale) not in _NUMBERS or scale != 1:
         scale_of(kernel, info.dtype, scale)
     return kernel
 

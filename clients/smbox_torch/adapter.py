@@ -34,7 +34,7 @@ def as_array(tensor: torch.Tensor) -> NDArray[Any]:
         Array of the tensor's shape and dtype on the same memory (bfloat16 as ml_dtypes').
 
     Raises:
-        TypeError: the tensor is on another device, or sparse.
+        TypeError: the tensor is on another device, sparse, or a lazily negated view.
         ConfigError: bfloat16 without ml_dtypes.
     """
     data = tensor.detach()
@@ -43,6 +43,8 @@ def as_array(tensor: torch.Tensor) -> NDArray[Any]:
             f"only dense CPU tensors can be shared with a region, not {data.layout} on "
             f"{data.device}: use tensor.cpu()"
         )
+    if data.is_neg():
+        raise TypeError("a negated view has no array: use tensor.resolve_neg()")
     if data.dtype is torch.bfloat16:
         return _bfloat16(data)
     array: NDArray[Any] = data.numpy()

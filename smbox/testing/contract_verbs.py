@@ -176,8 +176,9 @@ def check_arrays_that_do_not_fit(box: Any) -> None:
         frozen.flags.writeable = False
         with raises(LayoutMismatchError):
             region.elastic(frozen, 0.5)
-        with raises(ConfigError):
-            region.accumulate(center, scale=math.inf)
+        for scale in (math.inf, np.array([1.0]), np.array([1.0, 2.0]), 1 + 0j, "1"):
+            with raises(ConfigError):
+                region.accumulate(center, scale)
         with raises(ConfigError):
             region.accumulate(center, op="product")
         with raises(TypeError):

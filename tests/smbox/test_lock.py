@@ -14,6 +14,7 @@ from smbox import heartbeat
 from smbox.errors import ConfigError, LeaseLostError, RequestTimeoutError
 from smbox.lease import Lease, expire
 from smbox.lock import Lock
+from smbox.member_record import Record
 from smbox.roster import Roster
 
 LEASE_S = 0.6
@@ -252,3 +253,19 @@ def test_a_join_that_cannot_look_at_the_others_holds_nothing(box, join, monkeypa
 def test_a_wait_that_would_never_be_over_is_refused(box):
     with lock_of(box), pytest.raises(ConfigError, match="number of seconds"):
         lock_of(box).acquire(timeout_s=math.nan)
+
+
+def test_who_is_interrupted_while_acquiring_holds_nothing(box, monkeypatch):
+    def interrupted(**_):
+        raise KeyboardInterrupt
+
+    first, second = lock_of(box, lease_s=WAIT_S), lock_of(box)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Record, "own", interrupted)
+        first.acquire()
+    assert not first.is_held
+    assert first.holder() is None
+    second.acquire(timeout_s=0.0)
+    second.release()
+    first.acquire(timeout_s=0.0)
+    first.release()

@@ -12,6 +12,7 @@ import pytest
 
 import smbox
 from smbox.errors import ConfigError, LeaseLostError, RankTakenError
+from smbox.member_record import Record
 
 LEASE_S = 0.6
 WAIT_S = 60.0
@@ -212,10 +213,30 @@ def test_a_forked_child_is_no_member(box, join):
 
 
 @pytest.mark.parametrize(
-    "settings", [{"rank": -1}, {"rank": 1024}, {"lease_s": 0.0}, {"expected": -1}]
+    ("settings", "error"),
+    [
+        ({"rank": -1}, ConfigError),
+        ({"rank": 1024}, ConfigError),
+        ({"lease_s": 0.0}, ConfigError),
+        ({"expected": -1}, ConfigError),
+        ({"rank": 1.5}, TypeError),
+        ({"expected": "2"}, TypeError),
+        ({"launch": 3}, TypeError),
+    ],
 )
-def test_impossible_settings_are_refused(box, settings, join):
-    with pytest.raises(ConfigError):
+def test_impossible_settings_are_refused(box, settings, error, join):
+    with pytest.raises(error):
         join(box, **settings)
     with join(box) as member:
         assert (member.rank, member.count) == (0, 1)
+
+
+def test_who_is_interrupted_while_joining_takes_no_rank(box, join, monkeypatch):
+    def interrupted(**_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Record, "own", interrupted)
+        join(box, lease_s=WAIT_S)
+    with join(box) as member:
+        assert member.rank == 0

@@ -34,6 +34,8 @@ def test_tensors_without_memory_of_their_own_are_refused():
     for tensor in (torch.ones(2, device="meta"), torch.eye(2).to_sparse()):
         with pytest.raises(TypeError, match="dense CPU"):
             as_array(tensor)
+    with pytest.raises(TypeError, match="resolve_neg"):
+        as_array(torch._neg_view(torch.ones(2)))
 
 
 def test_smbox_takes_tensors_and_parameters():

@@ -171,7 +171,9 @@ def test_who_lost_to_a_region_that_was_freed_since_creates_its_own(solo, box, mo
     def lost(info, timeout_s, *, exist_ok):
         monkeypatch.setattr(solo.control, "publish", publish)
         solo.control.free(info.address, timeout_s)
-        raise RegionExistsError("another client had published it, and has freed it", name="some")
+        raise RegionExistsError(
+            "another client had published it, and has freed it", name="some"
+        )
 
     monkeypatch.setattr(solo.control, "publish", lost)
     assert box.create("some", init=F32, exist_ok=True).get().tolist() == [1, 1, 1]
