@@ -145,8 +145,9 @@ class ParameterServer(AveragingOptimizer, BoxOptimizer):
         return {}
 
     def _load_extra_state(self, extra: dict[str, Any]) -> None:  # noqa: ARG002 - the base's
-        """Restart the sums: they contain gradients from after the loaded step."""
+        """Restart the sums, and update the center: both may be from after the loaded step."""
         self._sums.restart()
+        self._share()
 
     def center_into(self, model: torch.nn.Module) -> None:
         """Copy the parameters (and buffers), which are equal on all workers, into a model."""

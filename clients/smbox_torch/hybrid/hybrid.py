@@ -206,8 +206,9 @@ class HybridSGD(SyncGroup):
         Any rank may call it. Only the root's state has the center and a pending move.
         """
         moves = self._exchange.state()  # first: the center already contains the move
-        self._role.steps = self.steps
-        return {**self._role.state_dict(), "rank": self.rank, "extra": {"moves": moves}}
+        self._role.steps, extra = self.steps, {"moves": moves}
+        own = {"rank": self.rank, "shared": self._shared_steps, "extra": extra}
+        return {**self._role.state_dict(), **own}
 
     def load_state_dict(self, state_dict: dict[str, Any], *, force: bool = False) -> None:
         """Resume from a state that :meth:`state_dict` returned; all ranks call it.
@@ -231,7 +232,7 @@ class HybridSGD(SyncGroup):
         self._exchange.load_state(state_dict["extra"]["moves"])
         self._adopt()
         self._rounds.equal_state.is_due = True
-        self.steps = state_dict["steps"]
+        self.steps, self._shared_steps = state_dict["steps"], state_dict["shared"]
         self._remember()
 
     def finish(self, *, timeout_s: float | None = None) -> None:

@@ -23,6 +23,7 @@ class State(TypedDict):
         algorithm: name of the class; only this class can load the state.
         rank: rank of the worker.
         steps: number of steps of the worker.
+        shared: number of those steps that the other workers have; by default, all.
         inner: state of the inner optimizer.
         parameters: the worker's values, in the form that its class restores.
         buffers: the model's floating-point buffers, in the same form.
@@ -35,6 +36,7 @@ class State(TypedDict):
     algorithm: str
     rank: int
     steps: int
+    shared: int
     inner: dict[str, Any]
     parameters: Any
     buffers: Any
@@ -49,6 +51,7 @@ def checkpoint(
     *,
     rank: int,
     steps: int,
+    shared: int | None = None,
     inner: dict[str, Any],
     parameters: Any,
     buffers: Any,
@@ -62,6 +65,7 @@ def checkpoint(
         algorithm=algorithm,
         rank=rank,
         steps=steps,
+        shared=steps if shared is None else shared,
         inner=inner,
         parameters=parameters,
         buffers=buffers,

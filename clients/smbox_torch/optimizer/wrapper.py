@@ -63,8 +63,7 @@ class BoxOptimizer(JoinedOptimizer):
             float32 center; None: the model's. See docs/algorithms/precision.md.
 
     Attributes:
-        steps: number of local steps; a worker that takes over the rank of a dead worker starts
-            at that worker's number.
+        steps: number of local steps; initially those of a dead worker that had this rank.
         team: the workers of this run; see docs/membership.md.
         own: the worker's own values, also while ``eval`` has put the center into the model.
 
@@ -100,8 +99,7 @@ class BoxOptimizer(JoinedOptimizer):
         check_workers(workers, rank=rank, lease_s=lease_s)
         if isinstance(workers, Member):
             check_uncounted(workers)
-        agreed = self._agreed() | statistics_of(model)
-        claim(box, name, type(self).__name__, members, agreed)
+        claim(box, name, type(self).__name__, members, self._agreed() | statistics_of(model))
         self._model = model
         self._join(team_of(box, name, workers, rank=rank, lease_s=lease_s))
         with self._leaving_on_error():
@@ -244,6 +242,7 @@ class BoxOptimizer(JoinedOptimizer):
             type(self).__name__,
             rank=self.rank,
             steps=self.steps,
+            shared=self._shared_steps,
             inner=self.inner.state_dict(),
             parameters=parameters,
             buffers=buffers[0] if buffers else {},
@@ -266,8 +265,8 @@ class BoxOptimizer(JoinedOptimizer):
             force: restore the center in any case.
 
         Raises:
-            ConfigError: the state belongs to another algorithm, or its inner optimizer has
-                other parameters; nothing was changed.
+            ConfigError: the state is of another algorithm or model; nothing was changed.
+            LeaseLostError: another process has this worker's rank; the center is unchanged.
         """
         if is_plain(state_dict):
             self._load_inner(state_dict)
@@ -277,7 +276,8 @@ class BoxOptimizer(JoinedOptimizer):
         self._load_inner(state_dict["inner"])
         self.steps = state_dict["steps"]
         is_left = force or self._shared_steps < self.steps  # else it was shared meanwhile
-        self._shared_steps = min(self._shared_steps, self.steps)
+        is_left &= state_dict["rank"] == self.rank
+        self._note_shared(state_dict["shared"] if is_left else None)
         statistics = None if self.buffers is None else self.buffers.flat
         restore(state_dict, self.flat, statistics, self._counts)
         with self.phase.restoring(state_dict["origin"]) as is_mine:
@@ -285,7 +285,7 @@ class BoxOptimizer(JoinedOptimizer):
                 for center, values in zip(self._shared(), state_dict["centers"], strict=True):
                     center.put(values)
         self._load_extra_state(state_dict["extra"])
-        if state_dict["rank"] != self.rank or not is_left:
+        if not is_left:
             self._forget_unshared()
         self._remember()
 

@@ -91,13 +91,27 @@ def test_a_run_that_goes_back_to_a_checkpoint_repeats_its_steps_exactly():
     np.testing.assert_array_equal(workers[0].values(), expected)
 
 
-def test_the_common_parameters_are_what_is_evaluated():
-    one = worker(0, ModelBox(), 1)
-    one.run(2)
+def evaluated(one: Descent) -> np.ndarray:
     model = torch.nn.Module()
     model.x = torch.nn.Parameter(torch.zeros(len(start())))
     one.optimizer.center_into(model)
-    np.testing.assert_array_equal(model.x.detach().numpy(), one.values())
+    return model.x.detach().numpy()
+
+
+def test_the_common_parameters_are_what_is_evaluated():
+    one = worker(0, ModelBox(), 1)
+    one.run(2)
+    np.testing.assert_array_equal(evaluated(one), one.values())
+
+
+def test_a_run_that_goes_back_evaluates_the_parameters_of_the_checkpoint():
+    one = worker(0, ModelBox(), 1)
+    one.run(2)
+    saved = copy.deepcopy(one.optimizer.state_dict())
+    one.run(2)
+    evaluated(one)
+    one.optimizer.load_state_dict(saved)
+    np.testing.assert_array_equal(evaluated(one), one.values())
 
 
 def test_a_frozen_parameter_is_not_decayed():

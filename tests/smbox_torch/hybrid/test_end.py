@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -89,6 +90,36 @@ def test_closing_shares_the_rest(worlds, overlap: bool, exchange: str):
     assert not np.array_equal(center(box), start())
     assert ended[0].tobytes() == ended[1].tobytes()
     assert ended[2].tobytes() == ended[3].tobytes()
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_a_checkpoint_with_nothing_left_to_share_ends_as_it_was_saved(
+    worlds, each, overlap: bool
+):
+    box, again, saved = ModelBox(), ModelBox(), {}
+    members = worlds(1, 2)
+
+    def make(world: World, box: ModelBox) -> Descent:
+        x = torch.nn.Parameter(torch.from_numpy(start()))
+        settings = {"period": 3, "overlap": overlap, "exchange": "seasgd", "world": world}
+        sgd = torch.optim.SGD([x], lr=LR)
+        return Descent(world.rank, x, HybridSGD(sgd, box, "run", **settings))
+
+    def whole(world: World) -> None:
+        one = make(world, box)
+        one.run(3)  # the last step has exchanged
+        if world.is_group_root:
+            saved.update(one.optimizer.state_dict())
+        one.optimizer.close()
+
+    def rest(world: World) -> None:
+        one = make(world, again)
+        one.optimizer.load_state_dict(saved)
+        one.optimizer.close()
+
+    each(members, whole)
+    each([dataclasses.replace(world, restart=1) for world in members], rest)
+    np.testing.assert_array_equal(center(again), center(box))
 
 
 def test_on_demand_nothing_is_shared(worlds):

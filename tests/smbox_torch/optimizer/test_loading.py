@@ -190,6 +190,7 @@ KEYS = [
     "algorithm",
     "rank",
     "steps",
+    "shared",
     "inner",
     "parameters",
     "buffers",

@@ -10,12 +10,17 @@ import torch
 
 from smbox.testing.model_box import ModelBox
 from smbox_torch import (
+    EAMSGD,
+    EASGD,
+    SEASGD,
     SSP,
     ADownpour,
     Dogwild,
     Downpour,
+    MDownpour,
     MVADownpour,
     ServerDownpour,
+    SyncEASGD,
 )
 
 torch.set_num_threads(1)
@@ -27,6 +32,18 @@ PENDING = {
     "MVADownpour": (MVADownpour, {"period": 4}),
     "ServerDownpour": (ServerDownpour, {"n_push": 4, "n_fetch": 4, **SERVER}),
 }
+SHARED = {
+    "EASGD overlapped": (EASGD, {"period": 3, "overlap": True}),
+    "EAMSGD overlapped": (EAMSGD, {"period": 3, "overlap": True}),
+    "SEASGD": (SEASGD, {"period": 3}),
+    "Downpour": (Downpour, {"n_push": 3, "n_fetch": 3}),
+    "SSP": (SSP, {"period": 3}),
+    "ADownpour": (ADownpour, {"period": 3}),
+    "MVADownpour": (MVADownpour, {"period": 3, "rate": 0.5}),
+    "MDownpour": (MDownpour, {}),
+    "ServerDownpour": (ServerDownpour, {"server": "momentum", "n_push": 3, "n_fetch": 3}),
+}
+"""Settings under which a worker has shared all of its first three steps."""
 
 
 class Worker:
@@ -48,6 +65,12 @@ class Worker:
 
 def center(box: ModelBox) -> list[float]:
     return box.attach("run.float32").get().tolist()
+
+
+def contents(box: ModelBox) -> dict[str, list[float]]:
+    """Values of the center, its average, its velocity and the server's state."""
+    kept = {name: region.data for name, region in box.store.regions.items()}
+    return {name: values.tolist() for name, values in kept.items() if ".float" in name}
 
 
 def saved_after(steps: int, kind: type, settings: dict) -> dict:
@@ -88,6 +111,57 @@ def test_steps_before_a_checkpoint_are_shared_at_the_end_too(kind: str):
     for one in reversed(team):
         one.optimizer.close()
     assert center(box) == [3] * 4
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("end", ["close", "finish"])
+@pytest.mark.parametrize("kind", SHARED)
+def test_a_checkpoint_with_nothing_left_to_share_ends_as_it_was_saved(
+    kind: str, end: str, workers: int, each
+):
+    make, settings = SHARED[kind]
+    box = ModelBox()
+    one = Worker(make, box, 0, 1, **settings)
+    for _ in range(3):
+        one.step()
+    saved = copy.deepcopy(one.optimizer.state_dict())
+    one.optimizer.close()
+    again = ModelBox()
+    team = [Worker(make, again, rank, workers, **settings) for rank in range(workers)]
+    for other in team:
+        other.optimizer.load_state_dict(copy.deepcopy(saved))
+    each(team, lambda other: getattr(other.optimizer, end)())
+    assert contents(again) == contents(box)
+
+
+@pytest.mark.parametrize("make", [EASGD, SEASGD, SyncEASGD])
+def test_only_the_saved_worker_exchanges_the_steps_that_were_left(make: type):
+    settings = {"period": 4, "moving_rate": 0.25}
+    box, again = ModelBox(), ModelBox()
+    one = Worker(make, box, 0, 1, **settings)
+    for _ in range(3):
+        one.step()
+    saved = copy.deepcopy(one.optimizer.state_dict())
+    one.optimizer.close()
+    team = [Worker(make, again, rank, 2, **settings) for rank in range(2)]
+    for other in team:
+        other.optimizer.load_state_dict(copy.deepcopy(saved))
+    for other in reversed(team):
+        other.optimizer.close()
+    assert contents(again) == contents(box)
+
+
+def test_a_successor_begins_at_the_steps_of_a_checkpoint_that_was_loaded(open_box, monkeypatch):
+    monkeypatch.setenv("SMBOX_RANK", "0")
+    monkeypatch.setenv("SMBOX_WORLD_SIZE", "1")
+    kind, settings = SHARED["Downpour"]
+    before = Worker(kind, ModelBox(), 0, 1, **settings)
+    for _ in range(3):
+        before.step()
+    first = Worker(kind, open_box(), 0, 1, **settings)
+    first.optimizer.load_state_dict(copy.deepcopy(before.optimizer.state_dict()))
+    first.optimizer.close()
+    assert Worker(kind, open_box(), 0, 1, **settings).optimizer.steps == 3
 
 
 @pytest.mark.parametrize("kind", PENDING)
