@@ -99,6 +99,7 @@ class EAMSGD(EASGD):
 
     def exchange(self) -> None:
         """Do one exchange of x now; see EASGD."""
+        self._begin_exchange()  # before x replaces y
         with self._at_x():
             super().exchange()
 

@@ -91,6 +91,7 @@ class EASGD(ElasticOptimizer):
     def exchange(self) -> None:
         """Do one exchange now, regardless of the period (with overlap: begin it)."""
         if self._overlap is not None:
+            self._begin_exchange()  # before the pending move changes x
             self._overlap.begin()
             self._note_shared()
             return
@@ -101,14 +102,7 @@ class EASGD(ElasticOptimizer):
         self.recorder.behind(self.center.behind())
 
     def prepare(self) -> Sequence[Array]:
-        """Exchange the buffers, then return x, uncopied: it does not change before the step.
-
-        Raises:
-            ConfigError: x cannot be exchanged.
-            LeaseLostError: another process has this worker's rank.
-        """
-        self.team.check()
-        self._demand_exchangeable()
+        """Exchange the buffers, then return x, uncopied: it does not change before the step."""
         began_s = time.monotonic()
         self._move_buffers(self.moving_rate)
         self.recorder.waited(time.monotonic() - began_s)

@@ -81,8 +81,9 @@ def test_what_was_evaluated_stays_as_others_go_on():
     assert same(values(model), shown)
 
 
-def test_a_step_or_an_exchange_on_the_center_is_refused():
-    model, optimizer = wrapped(ModelBox())
+@pytest.mark.parametrize("overlap", [False, True])
+def test_a_step_or_an_exchange_on_the_center_is_refused(overlap: bool):
+    model, optimizer = wrapped(ModelBox(), overlap=overlap)
     train(model, optimizer)
     optimizer.eval()
     before = values(model)

@@ -134,7 +134,25 @@ def test_a_checkpoint_with_nothing_left_to_share_ends_as_it_was_saved(
     assert contents(again) == contents(box)
 
 
-@pytest.mark.parametrize("make", [EASGD, SEASGD, SyncEASGD])
+@pytest.mark.parametrize("end", ["close", "finish", "exchange"])
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("make", [EASGD, EAMSGD])
+def test_a_checkpoint_is_exchanged_without_a_step_as_the_saved_worker_would_have(
+    make: type, overlap: bool, end: str
+):
+    box, again = ModelBox(), ModelBox()
+    one, other = (Worker(make, each, 0, 1, overlap=overlap) for each in (box, again))
+    for _ in range(3):
+        one.step()
+    other.optimizer.load_state_dict(copy.deepcopy(one.optimizer.state_dict()))
+    for each in (one, other):
+        getattr(each.optimizer, end)()
+        each.optimizer.close()
+    assert contents(again) == contents(box)
+    assert other.x.tolist() == one.x.tolist()
+
+
+@pytest.mark.parametrize("make", [EASGD, EAMSGD, SEASGD, SyncEASGD])
 def test_only_the_saved_worker_exchanges_the_steps_that_were_left(make: type):
     settings = {"period": 4, "moving_rate": 0.25}
     box, again = ModelBox(), ModelBox()
