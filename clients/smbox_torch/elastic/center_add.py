@@ -1,7 +1,7 @@
 """The add that ends an unfused exchange, on an update thread or in the calling thread.
 
-These are the steps A1 to A4 of SEASGD (ShmCaffe, ICDCS 2018). Before x is moved again, the
-caller waits for the last add, because its move is still in use.
+These are the steps A1 to A4 of SEASGD (ShmCaffe, ICDCS 2018). Before the center is read again,
+the caller waits for the last add: its move is still in use, and the center may lack it.
 """
 
 from __future__ import annotations

@@ -11,8 +11,9 @@ W the worker's parameters, Wg the center, in the order of the paper's two thread
     T4  gradient at the moved W                A3  the memory adds: Wg += dW
     T5  W -= lr * gradient                     A4  the memory acknowledges
 
-If A1-A4 take longer than T4 and T5, the main thread waits before T2, because dW is still in
-use. The read of Wg is never overlapped: Wg would be stale.
+If A1-A4 take longer than T4 and T5, the main thread waits before T1 (the paper: before T2,
+because dW is still in use). Otherwise Wg might lack this worker's own last dW. The read of Wg
+is never overlapped: Wg would be stale.
 
 Variant: the elastic move comes first, and the gradient is taken at the *moved* W (EASGD of the
 NIPS paper takes it at the old W). Read and add are separate operations: see the bound in
@@ -99,8 +100,8 @@ class SEASGD(ElasticOptimizer):
         self._begin_exchange()
         began_s = time.monotonic()
         with torch.no_grad():
-            self._exchange.read()
             self._adding.finish()
+            self._exchange.read()
             self._exchange.moving_rate = self.moving_rate
             self._exchange.move()
             self._move_buffers(self.moving_rate)

@@ -65,8 +65,8 @@ class SeasgdRoot(HybridRoot):
 
     def request_moves(self, xs: Sequence[Array], moves: Sequence[torch.Tensor]) -> None:
         """Read the center, store the moves of x, and begin to add them to the center."""
-        self._steps.read()
         self._adding.finish()
+        self._steps.read()
         self._steps.moving_rate = self.moving_rate
         for distance, move in zip(self._steps.distances(xs), moves, strict=True):
             as_array(move)[...] = distance

@@ -50,9 +50,7 @@ def test_a_group_of_one_is_seasgd_bit_for_bit(
     sgd = torch.optim.SGD([x], lr=LR)
     other = Descent(0, x, SEASGD(sgd, plain, "run", workers=1, **settings))
     for descent in (one, other):
-        for _ in range(STEPS):
-            descent.run()
-            descent.optimizer.state_dict()  # waits for the add: the read after it is defined
+        descent.run(STEPS)
         descent.optimizer.close(exchange=False)
     assert one.values().tobytes() == other.values().tobytes()
     assert center(mine).tobytes() == center(plain).tobytes()
@@ -150,6 +148,16 @@ def test_the_group_computes_on_while_its_add_is_held(worlds, each):
     assert values[0].tobytes() == values[1].tobytes()
     np.testing.assert_allclose(values[0], x, rtol=0, atol=1e-6)
     np.testing.assert_allclose(center(box), c, rtol=0, atol=1e-6)
+
+
+def test_a_group_reads_no_center_that_lacks_its_own_add(worlds):
+    box = HookedBox(lambda: threading.Event().wait(0.05))  # longer than a step
+    one = hybrid(worlds(1, 1)[0], box, overlap=True, period=1)
+    began = len(box.log)
+    one.run(3)
+    one.optimizer.close(exchange=False)
+    ops = [entry.op for entry in box.log[began:] if entry.region == "run.float32"]
+    assert ops == ["get", "accumulate"] * 3
 
 
 @pytest.mark.parametrize("overlap", [False, True])
