@@ -50,7 +50,7 @@ class SyncEASGD(ElasticOptimizer):
             exchange per worker.
 
     Warns:
-        StabilityWarning: the averaging may diverge at this moving rate.
+        StabilityWarning: the averaging may diverge at the moving rate that was given.
     """
 
     is_fused = False
@@ -70,7 +70,7 @@ class SyncEASGD(ElasticOptimizer):
         super().__init__(
             optimizer, box, name, period=period, moving_rate=moving_rate, **options
         )
-        warn_if_unstable(self.moving_rate, self.workers)
+        warn_if_unstable(moving_rate, self.workers)
         self._exchange = UnfusedExchange(list(self.center), self.moving_rate)
 
     def _agreed(self) -> dict[str, object]:

@@ -61,7 +61,8 @@ class SEASGD(ElasticOptimizer):
             exchange per worker.
 
     Warns:
-        StabilityWarning: workers * moving_rate is above the bound of separate read and add.
+        StabilityWarning: workers * moving_rate, if given, is above the bound of separate read
+            and add.
     """
 
     is_fused = False
@@ -83,7 +84,7 @@ class SEASGD(ElasticOptimizer):
         super().__init__(
             optimizer, box, name, period=period, moving_rate=moving_rate, **options
         )
-        warn_if_unstable(self.moving_rate, self.workers)
+        warn_if_unstable(moving_rate, self.workers)
         increments = create_increments(box, name, self.center, increment)
         self._exchange = UnfusedExchange(list(self.center), self.moving_rate, increments)
         self._adding = CenterAdd(

@@ -49,10 +49,16 @@ def unfused_bound(workers: int, lr: float = 0.0) -> float:
     return (4.0 - 2.0 * lr) / (2.0 - lr + 2.0 / workers)
 
 
-def warn_if_unstable(moving_rate: float, workers: int) -> None:
-    """Warn if unfused exchanges may diverge; the warning names the bound and the remedies."""
+def warn_if_unstable(moving_rate: float | None, workers: int) -> None:
+    """Warn if unfused exchanges may diverge; the warning names the bound and the remedies.
+
+    Args:
+        moving_rate: as given by the user. None: the default, which follows the number of living
+            workers and is below the bound for any number.
+        workers: number of workers with which the run was started.
+    """
     bound = unfused_bound(workers)
-    if workers * moving_rate > bound:
+    if moving_rate is not None and workers * moving_rate > bound:
         warnings.warn(
             f"workers * moving_rate = {workers * moving_rate:.3g} is above {bound:.3g}, "
             f"the bound of separate read and add: this may diverge. Use a moving_rate of "

@@ -38,7 +38,8 @@ class SeasgdRoot(HybridRoot):
         options: model, workers (the groups), center_dtype, wire.
 
     Warns:
-        StabilityWarning: groups * moving_rate is above the bound of separate read and add.
+        StabilityWarning: groups * moving_rate, if given, is above the bound of separate read
+            and add.
     """
 
     is_fused = False
@@ -58,7 +59,7 @@ class SeasgdRoot(HybridRoot):
         super().__init__(
             optimizer, box, name, period=period, moving_rate=moving_rate, **options
         )
-        warn_if_unstable(self.moving_rate, self.workers)
+        warn_if_unstable(moving_rate, self.workers)
         increments = create_increments(box, name, self.center, increment)
         self._steps = UnfusedExchange(list(self.center), self.moving_rate, increments)
         self._adding = CenterAdd(self._steps, self.center, self.recorder, is_hidden=overlap)

@@ -55,3 +55,4 @@ def test_the_warning_names_bound_and_cure():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         stability.warn_if_unstable(0.2, 8)
+        stability.warn_if_unstable(None, 1024)

@@ -130,6 +130,14 @@ def test_rates_by_default_follow_who_is_there(kind, own_box, until, worker):
     until(lambda: one.optimizer.moving_rate == pytest.approx(0.9))
 
 
+@pytest.mark.parametrize("kind", [SEASGD, SyncEASGD])
+def test_a_rate_by_default_is_not_warned_of_when_others_have_left(kind, own_box, worker):
+    for other in [worker(own_box, kind, workers=2, lease_s=LEASE_S) for _ in range(2)]:
+        other.optimizer.close()
+    one = worker(own_box, kind, workers=2, lease_s=LEASE_S)  # a warning would be an error
+    assert one.optimizer.moving_rate == pytest.approx(0.9)
+
+
 def test_a_rate_that_was_given_stays(own_box, worker):
     one = worker(own_box, workers=4, moving_rate=0.125, lease_s=LEASE_S)
     assert one.optimizer.moving_rate == 0.125
