@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from typing import Final
 
@@ -11,28 +11,34 @@ import torch
 
 from smbox.errors import ConfigError
 
-__all__ = ["counterparts", "in_order", "names_of", "namesakes"]
+__all__ = ["Names", "counterparts", "in_order", "names_of", "namesakes"]
+
+Names = Mapping[int, tuple[str, ...]]
+"""The known names of tensors, by id; a tied tensor has several."""
 
 WRAPPERS: Final = frozenset({"module", "_orig_mod"})
 """Parts that DistributedDataParallel and torch.compile add to names, at any depth."""
 
 
-def names_of(optimizer: torch.optim.Optimizer, model: torch.nn.Module | None) -> dict[int, str]:
-    """Return the known names of parameters and buffers, by id."""
-    names = {
-        id(parameter): name
+def names_of(optimizer: torch.optim.Optimizer, model: torch.nn.Module | None) -> Names:
+    """Return the known names of parameters and buffers."""
+    names: dict[int, tuple[str, ...]] = {
+        id(parameter): (name,)
         for group in optimizer.param_groups
         for parameter, name in zip(group["params"], group.get("param_names", ()), strict=False)
     }
     if model is not None:
-        named = chain(model.named_parameters(), model.named_buffers())
-        names |= {id(tensor): name for name, tensor in named}
+        kinds = (model.named_parameters, model.named_buffers)
+        named = list(chain(*(kind(remove_duplicate=False) for kind in kinds)))
+        names |= {id(tensor): () for _, tensor in named}
+        for name, tensor in named:
+            names[id(tensor)] += (name,)
     return names
 
 
 def counterparts(
     own: Sequence[torch.Tensor],
-    names: Mapping[int, str],
+    names: Names,
     theirs: Mapping[str, torch.Tensor],
     *,
     groups: int = 1,
@@ -41,25 +47,31 @@ def counterparts(
 
     Args:
         own: parameters or buffers, each once.
-        names: their known names, by id; parts that wrappers of models (DDP, torch.compile)
-            added are ignored.
+        names: their known names; parts that wrappers of models (DDP, torch.compile) added are
+            ignored.
         theirs: parameters or buffers of a model, by name and in its order; it may be the own
             model.
         groups: number of groups of the optimizer, in whose order the own tensors are.
 
     Raises:
-        ConfigError: the tensors differ, only some of the names occur, or there are several
-            groups without names, so that the order in the model is unknown.
+        ConfigError: the tensors differ, only some of the names occur, a tied tensor is not tied
+            in the model, or there are several groups without names, so that the order in the
+            model is unknown.
     """
     if {id(tensor) for tensor in own} <= {id(tensor) for tensor in theirs.values()}:
         return {id(tensor): tensor for tensor in own}
-    wanted = [names.get(id(tensor), "") for tensor in own]
+    wanted = [names.get(id(tensor), ("",))[0] for tensor in own]
     missing = wanted
-    for known in (theirs, unwrapped(theirs)):
-        keys = wanted if known is theirs else [bare(name) for name in wanted]
+    spellings: list[tuple[Mapping[str, torch.Tensor], Callable[[str], str]]]
+    spellings = [(theirs, str), (unwrapped(theirs), bare)]
+    for known, spelled in spellings:
+        keys = [spelled(name) for name in wanted]
         missing = [key for key in keys if key not in known]
         if not missing and len(set(keys)) == len(keys):
-            return in_order(own, [known[key] for key in keys])
+            found = in_order(own, [known[key] for key in keys])
+            others = {key: [*map(spelled, names[key][1:])] for key in found}
+            _demand_tied(found, others, known)
+            return found
     if 0 < len(missing) < len(own) and all(wanted):
         raise ConfigError(
             "the model has some of the optimizer's parameters or buffers by name, and lacks"
@@ -78,13 +90,34 @@ def counterparts(
 
 def namesakes(
     own: Sequence[torch.Tensor],
-    names: Mapping[int, str],
+    names: Names,
     theirs: Mapping[str, torch.Tensor],
 ) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Return pairs of a tensor of another model and the own one of its name and shape."""
     known = unwrapped(theirs)
-    pairs = [(known.get(bare(names.get(id(tensor), ""))), tensor) for tensor in own]
+    named = [(name, tensor) for tensor in own for name in names.get(id(tensor), ())]
+    pairs = [(known.get(bare(name)), tensor) for name, tensor in named]
     return [(to, each) for to, each in pairs if to is not None and to.shape == each.shape]
+
+
+def _demand_tied(
+    found: Mapping[int, torch.Tensor],
+    others: Mapping[int, Sequence[str]],
+    theirs: Mapping[str, torch.Tensor],
+) -> None:
+    """Raise ConfigError if the model has a second tensor for another name of an own tensor."""
+    untied = [
+        name
+        for key, target in found.items()
+        for name in others[key]
+        if theirs.get(name, target) is not target
+    ]
+    if untied:
+        raise ConfigError(
+            "the model has separate parameters or buffers where the optimizer's model has tied"
+            " ones: tie them as the workers do",
+            untied=untied,
+        )
 
 
 def bare(name: str) -> str:

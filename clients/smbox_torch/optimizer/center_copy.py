@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 
 from smbox_torch.model.flat import named_counts, named_floats, unique
-from smbox_torch.model.matching import counterparts, namesakes
+from smbox_torch.model.matching import Names, counterparts, namesakes
 from smbox_torch.model.others import other_parameters
 from smbox_torch.optimizer.center import Center
 
@@ -19,10 +19,10 @@ class CenterCopy:
 
     Args:
         model: the target.
-        names: names of the optimizer's parameters and of its own model's buffers, by id.
+        names: names of the optimizer's parameters and of its own model's buffers.
     """
 
-    def __init__(self, model: torch.nn.Module, names: Mapping[int, str]) -> None:
+    def __init__(self, model: torch.nn.Module, names: Names) -> None:
         self._model = model
         self._names = names
         self._filled: list[tuple[Center, dict[int, torch.Tensor]]] = []

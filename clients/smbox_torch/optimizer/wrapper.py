@@ -220,8 +220,8 @@ class BoxOptimizer(JoinedOptimizer):
                 get the largest count of any worker, and other parameters are copied.
 
         Raises:
-            ConfigError: the model has other parameters, or only some of the names, or their
-                order is unknown (several groups without names); the model is unchanged.
+            ConfigError: parameters, names or ties differ, or the order is unknown (several
+                groups without names); the model is unchanged.
         """
         filling = CenterCopy(model, self._names)
         filling.parameters(self._evaluated_center(), groups=len(self.param_groups))

@@ -76,7 +76,7 @@ def test_buffers_have_names_too():
 @pytest.mark.parametrize("theirs", ["", "module.", "_orig_mod.", "_orig_mod.module."])
 def test_wrappers_of_models_do_not_matter(ours: str, theirs: str):
     own = [torch.zeros(2), torch.ones(2)]
-    names = {id(own[0]): f"{ours}a.weight", id(own[1]): f"{ours}b.weight"}
+    names = {id(own[0]): (f"{ours}a.weight",), id(own[1]): (f"{ours}b.weight",)}
     other = {f"{theirs}b.weight": torch.zeros(2), f"{theirs}a.weight": torch.ones(2)}
     found = counterparts(own, names, other, groups=2)
     assert found[id(own[0])] is other[f"{theirs}a.weight"]
@@ -85,9 +85,38 @@ def test_wrappers_of_models_do_not_matter(ours: str, theirs: str):
 
 def test_a_layer_that_is_called_module_is_no_wrapper_where_that_would_confuse():
     own = [torch.zeros(2), torch.ones(2)]
-    names = {id(own[0]): "weight", id(own[1]): "module.weight"}
+    names = {id(own[0]): ("weight",), id(own[1]): ("module.weight",)}
     other = {"module.weight": torch.zeros(2), "weight": torch.ones(2)}
     assert counterparts(own, names, other, groups=2)[id(own[0])] is other["weight"]
     wrapped = {f"_orig_mod.{name}": tensor for name, tensor in other.items()}
     with pytest.raises(ConfigError, match="several groups"):
         counterparts(own, names, wrapped, groups=2)
+
+
+def tied(*, is_tied: bool) -> torch.nn.ModuleDict:
+    model = torch.nn.ModuleDict({"e": torch.nn.Embedding(4, 3), "h": torch.nn.Linear(3, 4)})
+    if is_tied:
+        model["h"].weight = model["e"].weight
+    return model
+
+
+@pytest.mark.parametrize("wrap", [lambda model: model, torch.nn.DataParallel])
+def test_a_tied_parameter_is_not_matched_with_one_of_two(wrap):
+    model = tied(is_tied=True)
+    own, names = list(model.parameters()), names_of(torch.optim.SGD(model.parameters()), model)
+    with pytest.raises(ConfigError, match="tie them") as refused:
+        counterparts(own, names, dict(wrap(tied(is_tied=False)).named_parameters()))
+    assert refused.value.facts["untied"] == ["h.weight"]
+    same = wrap(tied(is_tied=True))
+    found = counterparts(own, names, dict(same.named_parameters()))
+    assert list(found.values()) == list(same.parameters())
+
+
+def test_a_module_that_is_held_twice_is_no_second_tensor():
+    layer = torch.nn.Linear(2, 2)
+    model = torch.nn.ModuleDict({"a": layer, "module": torch.nn.ModuleDict({"a": layer})})
+    names = names_of(torch.optim.SGD(model.parameters()), model)
+    assert names[id(layer.bias)] == ("a.bias", "module.a.bias")
+    theirs = {"a.weight": torch.zeros(2, 2), "a.bias": torch.zeros(2)}
+    found = counterparts(list(model.parameters()), names, theirs)
+    assert found[id(layer.bias)] is theirs["a.bias"]

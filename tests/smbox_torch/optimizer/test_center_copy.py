@@ -64,6 +64,29 @@ def test_another_model_cannot_be_filled():
     assert torch.equal(weights(other), before)
 
 
+class Tied(torch.nn.Module):
+    """Two layers with one weight, or with two."""
+
+    def __init__(self, *, is_tied: bool) -> None:
+        super().__init__()
+        self.embedding, self.head = torch.nn.Embedding(4, 3), torch.nn.Linear(3, 4, bias=False)
+        if is_tied:
+            self.head.weight = self.embedding.weight
+
+
+def test_a_model_without_the_ties_of_the_own_one_is_not_filled_in_part():
+    model, other = Tied(is_tied=True), Tied(is_tied=False)
+    sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+    opt = Plain(sgd, ModelBox(), "run", model=model, workers=1)
+    before = weights(other)
+    with pytest.raises(ConfigError, match=r"head\.weight"):
+        opt.center_into(other)
+    assert torch.equal(weights(other), before)
+    twin = Tied(is_tied=True)
+    opt.center_into(twin)
+    assert torch.equal(twin.head.weight, model.embedding.weight)
+
+
 def two_alike(*, named: bool) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
     """Two layers of equal shapes, in groups in the other order."""
     torch.manual_seed(3)
