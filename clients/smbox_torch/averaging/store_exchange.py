@@ -29,11 +29,15 @@ ANSWER_S: Final = 2.0
 LONGEST_S: Final = 1e9
 """The longest timeout of torch's store, which has no infinite timeout."""
 
+kept_stores: Final = dict[tuple[str, int], Any]()
+"""The last store of each address and rank. Rank 0 may serve it, and must do so until its
+process ends: another worker may begin its next exchange while rank 0 has no ring."""
+
 
 class StoreExchange:
     """Publishes this worker's address and returns the addresses of all workers.
 
-    Rank 0 may serve the store, so the store exists as long as this object.
+    All workers must make the exchanges of a run in the same order.
 
     Args:
         world: place of this process; its master address is that of the store.
@@ -53,7 +57,6 @@ class StoreExchange:
         self._url = f"tcp://{host}:{world.master_port}"
         self._world = world
         self._timeout_s = min(timeout_s, LONGEST_S)
-        self._store: Any = None
 
     def __call__(self, address: str) -> Sequence[str]:
         """Publish this worker's address and return all addresses, by rank.
@@ -95,8 +98,11 @@ class StoreExchange:
         # A world of one: else rank 0 would wait without reporting the missing workers.
         meeting = rendezvous(self._url, self._world.rank, 1, timeout=_span(deadline_s))
         store, _, _ = next(iter(meeting))
+        kept_stores[self._url, self._world.rank] = store
         prefix = f"{PREFIX}.{self._world.restart}"
-        names = [f"{prefix}.{rank}" for rank in range(self._world.world_size)]
+        completed = f"{prefix}.{self._world.rank}.completed"
+        number = store.add(completed, 0)
+        names = [f"{prefix}.{number}.{rank}" for rank in range(self._world.world_size)]
         store.set(names[self._world.rank], address)
         try:
             store.wait(names, _span(deadline_s))
@@ -104,7 +110,7 @@ class StoreExchange:
             missing = [rank for rank, name in enumerate(names) if not store.check([name])]
             if missing:
                 raise self._lost(missing) from None
-        self._store = store
+        store.add(completed, 1)
         return [store.get(name).decode() for name in names]
 
     def _lost(self, missing: Sequence[int]) -> WorkerLostError:

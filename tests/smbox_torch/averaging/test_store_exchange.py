@@ -8,12 +8,18 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from smbox.errors import ConfigError, WorkerLostError
-from smbox_torch.averaging.store_exchange import StoreExchange
+from smbox_torch.averaging.store_exchange import StoreExchange, kept_stores
 from smbox_torch.launching.local_host import free_port
 from smbox_torch.world import World
 
 SHORT_S = 1.0
 LONG_S = 60.0
+
+
+@pytest.fixture(autouse=True)
+def _end_stores():
+    yield
+    kept_stores.clear()
 
 
 def world(rank: int, size: int, port: int) -> World:
@@ -27,13 +33,25 @@ def world(rank: int, size: int, port: int) -> World:
     )
 
 
+def exchange_of_all(port: int, addresses: str, timeout_s: float = LONG_S) -> list[list[str]]:
+    size = len(addresses)
+    exchanges = [StoreExchange(world(rank, size, port), timeout_s) for rank in range(size)]
+    with ThreadPoolExecutor(size) as pool:
+        return list(pool.map(lambda each, own: each(own), exchanges, addresses))
+
+
 @pytest.mark.parametrize("timeout_s", [LONG_S, math.inf])
 def test_all_learn_all_addresses(timeout_s):
+    assert exchange_of_all(free_port(), "abc", timeout_s) == [["a", "b", "c"]] * 3
+
+
+def test_a_second_exchange_returns_no_address_of_the_first():
     port = free_port()
-    exchanges = [StoreExchange(world(rank, 3, port), timeout_s) for rank in range(3)]
-    with ThreadPoolExecutor(3) as pool:
-        found = list(pool.map(lambda each, own: each(own), exchanges, "abc"))
-    assert found == [["a", "b", "c"]] * 3
+    assert exchange_of_all(port, "ab") == [["a", "b"]] * 2
+    assert is_served(port)  # another worker may begin its next exchange already
+    with pytest.raises(WorkerLostError, match="rank 1 never came"):
+        StoreExchange(world(0, 2, port), SHORT_S)("c")
+    assert exchange_of_all(port, "de") == [["d", "e"]] * 2
 
 
 def test_who_serves_the_store_names_the_workers_that_never_came():
