@@ -37,6 +37,7 @@ __all__ = [
     "Newest",
     "Source",
     "free_terms",
+    "has_no_memory",
     "has_no_shape",
     "state_of",
 ]
@@ -262,6 +263,13 @@ def _check(name: Any, tensor: Any) -> None:
             layout=str(tensor.layout),
             device=str(tensor.device),
         )
+    if has_no_memory(tensor):
+        raise ConfigError(
+            "tensors without memory of their own cannot be published: convert them by"
+            " full_tensor(), dequantize() or the like",
+            entry=name,
+            type=type(tensor).__name__,
+        )
 
 
 def _is_text(name: Any) -> bool:
@@ -272,6 +280,11 @@ def _is_text(name: Any) -> bool:
 def has_no_shape(tensor: torch.Tensor) -> bool:
     """Return whether a tensor is nested, or belongs to an uninitialised lazy module."""
     return tensor.is_nested or torch.nn.parameter.is_lazy(tensor)
+
+
+def has_no_memory(tensor: torch.Tensor) -> bool:
+    """Return whether the elements are elsewhere: in other tensors, as DTensor's, or freed."""
+    return tensor.numel() > 0 and tensor.data_ptr() == 0
 
 
 def _identity(name: str, tensor: torch.Tensor) -> tuple[Any, ...]:

@@ -12,7 +12,14 @@ import torch
 from smbox import ConfigError, LayoutMismatchError, RequestTimeoutError
 from smbox.deadline import check_seconds
 from smbox_torch.checks import whole
-from smbox_torch.publishing.publication import Entry, Layout, Source, has_no_shape, state_of
+from smbox_torch.publishing.publication import (
+    Entry,
+    Layout,
+    Source,
+    has_no_memory,
+    has_no_shape,
+    state_of,
+)
 
 __all__ = ["Pull"]
 
@@ -126,6 +133,7 @@ def _check_fit(entry: Entry, target: Any) -> None:
         and (target.dtype is entry.torch_dtype or _are_floats(target.dtype, entry.torch_dtype))
         and target.layout is torch.strided
         and target.device.type != "meta"
+        and not has_no_memory(target)
         and not _overlaps_itself(target)
     )
     if not fits:
@@ -160,4 +168,5 @@ def _described(target: Any) -> str:
         return type(target).__name__
     if has_no_shape(target):
         return f"{type(target).__name__} without a shape"
-    return f"{tuple(target.shape)} {target.dtype} {target.layout} on {target.device}"
+    kind = type(target).__name__
+    return f"{kind} {tuple(target.shape)} {target.dtype} {target.layout} on {target.device}"

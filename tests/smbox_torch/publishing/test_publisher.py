@@ -180,6 +180,14 @@ def test_what_cannot_travel_is_refused(box, name, source):
     assert regions_of(box, name) == set()
 
 
+def test_tensors_without_memory_are_not_taken_for_tied_ones(box, name, wrapped):
+    state = {"w": wrapped(torch.ones(3)), "v": wrapped(torch.zeros(3))}
+    with pytest.raises(smbox.ConfigError, match="full_tensor") as caught:
+        Publisher(box, name, state)
+    assert caught.value.facts["entry"] == "w"
+    assert regions_of(box, name) == set()
+
+
 def test_an_entry_that_is_no_tensor_is_refused_by_name_when_it_comes_later(box, name):
     state = {"w": torch.ones(2)}
     with Publisher(box, name, state) as publisher:

@@ -88,6 +88,15 @@ def test_a_target_that_does_not_fit_is_left_alone(box, name, state, change):
     assert target["a"].unique().tolist() == [1]
 
 
+@pytest.mark.usefixtures("published")
+def test_a_target_with_a_tensor_without_memory_is_left_alone(box, name, state, wrapped):
+    target = {"a": torch.ones(SIZE), "b": wrapped(torch.ones(SIZE)), "n": torch.tensor(1)}
+    with pytest.raises(smbox.LayoutMismatchError) as caught:
+        Subscriber(box, name).pull(into=target)
+    assert caught.value.facts["entry"] == "b"
+    assert target["a"].unique().tolist() == [1]
+
+
 def test_a_target_whose_elements_share_memory_is_refused_and_other_strides_are_filled(
     box, name
 ):
