@@ -9,10 +9,13 @@ worker, all through one node.
     NAME.stateT              u8[workers, m]: buffers of each worker
     NAME.ended               i64[workers]: 1 + the steps of a worker that finished; -1 - the
                              rank that a worker has given up; else 0
+    NAME.came                i64[workers, 2]: id of the start of each worker; how often it came
+                             since that start
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
@@ -22,6 +25,7 @@ import torch
 
 from smbox.deadline import left_s
 from smbox.errors import RequestTimeoutError, WorkerLostError
+from smbox.member_record import hash_of
 from smbox_torch.adapter import as_array, dtype_name
 from smbox_torch.averaging.buckets import LOW_PRECISION
 from smbox_torch.averaging.packed import packed_nbytes
@@ -29,7 +33,8 @@ from smbox_torch.averaging.steps import finished_early
 from smbox_torch.averaging.summed_mean import FLAGS, STEPS, WEIGHT, flat_gradients
 from smbox_torch.boxes import Array, BoxLike, RegionLike
 from smbox_torch.workers.phase import of_this_start
-from smbox_torch.workers.team import DIED
+from smbox_torch.workers.team import DIED, LEFT
+from smbox_torch.world import World, is_launched
 
 __all__ = ["BoxSum"]
 
@@ -43,6 +48,12 @@ def _nobody() -> dict[int, str]:
     return {}
 
 
+def _start_id(env: Mapping[str, str] = os.environ) -> int:
+    """Return an id that the workers of one start by a launcher share; 0 without a launcher."""
+    world = World.from_env(env)
+    return hash_of(f"{world.run_id}|{world.restart}") if is_launched(env) else 0
+
+
 class BoxSum:
     """One worker's part of the sums.
 
@@ -54,6 +65,7 @@ class BoxSum:
         timeout_s: longest wait for the slowest worker, in seconds.
         ranks: ranks of the workers in error messages, by ``rank``; None: 0, 1 and so on.
         lost: returns the lost ranks and the reasons; the default returns none.
+        present: returns the ranks that are alive or never came; None: all.
         poll_s: seconds between two checks for lost workers while waiting.
     """
 
@@ -67,6 +79,7 @@ class BoxSum:
         timeout_s: float,
         ranks: Sequence[int] | None = None,
         lost: Callable[[], Mapping[int, str]] = _nobody,
+        present: Callable[[], Sequence[int]] | None = None,
         poll_s: float = POLL_S,
     ) -> None:
         self.rank, self.size = rank, size
@@ -79,6 +92,8 @@ class BoxSum:
         self._rows: list[RegionLike] = []
         self._state: list[RegionLike] = []
         self._lost = lost
+        self._present = present or (lambda: self._ranks)
+        self._start_id = _start_id()
         self._poll_s = min(poll_s, POLL_S)
         self._have_begun = False  # all workers; until then ``ended`` is of an earlier run
 
@@ -106,9 +121,17 @@ class BoxSum:
                 self._state.append(self._region(f"state{turn}", (self.size, m), "uint8"))
         self._ended = self._region("ended", (self.size,), "int64")
         self._end(0)
+        self._came = self._region("came", (self.size, 2), "int64")
+        self._come()
 
     def _end(self, word: int) -> None:
         self._ended[self.rank : self.rank + 1].put(np.array([word], np.int64))
+
+    def _come(self) -> None:
+        place = self._came[self.rank : self.rank + 1]
+        start_id, count = place.get()[0].tolist()
+        count = count + 1 if start_id == self._start_id else 1
+        place.put(np.array([[self._start_id, count]], np.int64))
 
     def _region(self, what: str, shape: tuple[int, ...], dtype: str) -> RegionLike:
         return self._box.create(f"{self._name}.{what}", shape=shape, dtype=dtype, exist_ok=True)
@@ -210,6 +233,8 @@ class BoxSum:
         All workers name the same rank: one that leaves because of a lost rank has recorded it.
         """
         lost = self._lost()  # first: a worker that is gone has recorded its reason before
+        if not self._have_begun:
+            lost = {**self._left_early(), **lost}
         words = self._ended.get() if self._have_begun else np.zeros(self.size, np.int64)
         for index in np.flatnonzero(words > 0):
             raise finished_early(self._ranks[int(index)], int(words[index]) - 1)
@@ -223,6 +248,19 @@ class BoxSum:
                 " and continue from a checkpoint",
                 rank=rank,
             )
+
+    def _left_early(self) -> dict[int, str]:
+        """Return the ranks that came with this start and left before all had begun.
+
+        This worker need not have seen them alive.
+        """
+        if not self._start_id:
+            return {}
+        start_ids, counts = self._came.get().T
+        has_come = (start_ids == self._start_id) & (counts >= counts[self.rank])
+        present = self._present()  # after `came`: a worker joins before it writes there
+        ranks = [self._ranks[int(index)] for index in np.flatnonzero(has_come)]
+        return {rank: LEFT for rank in ranks if rank not in present}
 
     def nbytes(self, flats: Sequence[torch.Tensor]) -> int:
         """Return the bytes pushed, pulled and, by rank 0, cleared in a round."""

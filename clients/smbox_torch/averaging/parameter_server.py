@@ -86,6 +86,7 @@ class ParameterServer(AveragingOptimizer, BoxOptimizer):
             size=self.team.size,
             timeout_s=timeout_s,
             lost=self.team.lost,
+            present=self.team.present,
             poll_s=self.team.poll_s,
         )
         model = options.get("model")

@@ -193,11 +193,33 @@ def test_who_leaves_because_of_another_is_not_named_in_its_place(end: str):
         gone.close(exchange=False)
 
 
-def test_a_run_on_the_memory_of_one_that_finished_waits_for_its_workers():
+@pytest.fixture
+def launched(monkeypatch):
+    for name, value in (("RANK", "0"), ("WORLD_SIZE", "2"), ("TORCHELASTIC_RUN_ID", "test")):
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.usefixtures("launched")
+def test_a_worker_that_left_before_another_came_is_named_at_once():
+    with smbox.local("64MiB") as node:
+        settings = {"timeout_s": WAIT_S, "lease_s": WAIT_S}
+        worker(0, node, 2, **settings).optimizer.close(exchange=False)
+        one = worker(1, node, 2, **settings)
+        began_s = time.monotonic()
+        with pytest.raises(WorkerLostError, match="rank 0 left"), one.optimizer:
+            one.run()
+        assert time.monotonic() - began_s < WAIT_S / 2
+
+
+@pytest.mark.parametrize("is_launched", [False, True])
+def test_a_run_on_the_memory_of_one_that_finished_waits_for_its_workers(is_launched, request):
+    if is_launched:
+        request.getfixturevalue("launched")
     with smbox.local("64MiB") as node:
         for _ in range(2):
             settings = {"timeout_s": WAIT_S, "lease_s": WAIT_S}
             first = worker(0, node, 2, **settings)
+            before = first.optimizer.steps  # 2 in the second run of a launch
             threads = [threading.Thread(target=first.run, args=(2,))]
             threads[0].start()
             threads[0].join(1.5)  # it has looked who is there, and waits on
@@ -208,7 +230,7 @@ def test_a_run_on_the_memory_of_one_that_finished_waits_for_its_workers():
             for thread in threads:
                 thread.join(WAIT_S)
             np.testing.assert_array_equal(first.values(), second.values())
-            assert first.optimizer.steps == second.optimizer.steps == 2
+            assert first.optimizer.steps == second.optimizer.steps == before + 2
             for one in (first, second):
                 one.optimizer.close()
 
