@@ -23,7 +23,7 @@ from smbox.errors import ConnectError
 from smbox.memory import segment
 from smbox.memory.layout import PREFIX
 from smbox_torch.launching.access import write_keys
-from smbox_torch.launching.node_keeper import RESTARTS_MAX
+from smbox_torch.launching.node_keeper import RESTARTS_MAX, STOPPED_MESSAGE
 from smbox_torch.workers.reporter import parse
 
 SHELL: Final = ("/bin/sh", "-c", '("$@" 2>&1 && rm -r "$0") &')
@@ -94,7 +94,8 @@ class DetachedNode:
         """Watch the node until another thread calls ``stop``; then remove its memory and keys.
 
         Raises:
-            ConnectError: it died too often, or a restart failed; its memory was removed.
+            ConnectError: another process stopped it, it died too often, or a restart failed;
+                its memory was removed.
         """
         try:
             for _ in range(RESTARTS_MAX + 1):
@@ -103,6 +104,8 @@ class DetachedNode:
                 self._close_pipe()
                 if self._is_ending.is_set():
                     return
+                if not Path(self._folder.name).exists():  # the shell removes it after a stop
+                    raise ConnectError(STOPPED_MESSAGE)
                 print("the memory node died; starting it again on its memory")
                 self.start()
             raise ConnectError(f"the memory node died {RESTARTS_MAX + 1} times")

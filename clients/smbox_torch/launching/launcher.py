@@ -4,7 +4,8 @@ SMBOX_ variables tell the workers their rank, host and address. With several sim
 SMBOX_TRANSPORT=tcp keeps workers from mapping memory that they could not map in a real cluster.
 ``OnFailure`` says whether all workers end or restart after a failure, or the others continue. A
 restarted worker finds the memory as it was, because the memory node keeps running. A node that
-dies is restarted on the same memory.
+dies is restarted on the same memory. One that is stopped removes its memory, which ends the
+run.
 """
 
 from __future__ import annotations

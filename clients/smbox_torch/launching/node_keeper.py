@@ -1,4 +1,7 @@
-"""A memory node of a launcher, restarted when it dies."""
+"""A memory node of a launcher, restarted when it dies.
+
+A node that is stopped removes its memory, so it cannot be restarted on it.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,10 @@ RESTARTS_MAX: Final = 5
 STEADY_S: Final = 60.0
 """A node that ran for this time started correctly: its death resets the count of restarts."""
 POLL_S: Final = 0.1
+STOPPED_MESSAGE: Final = (
+    "the memory node was stopped by SIGTERM or SIGINT, and a node that stops removes its"
+    " memory: start the run again, and continue from a checkpoint"
+)
 USAGE_ERROR: Final = 2
 """Exit code of memnode for invalid arguments."""
 
@@ -92,10 +99,12 @@ class NodeKeeper:
         """Restart the node after its end, and register it with ``selector``.
 
         Raises:
-            ConnectError: it died too often, or the restart failed.
+            ConnectError: it was stopped or died too often, or the restart failed.
         """
         forget(selector, self.child)
         self.child.reap()
+        if self.child.exit_code == 0:
+            raise ConnectError(STOPPED_MESSAGE)
         how = described(self.child.exit_code or 0)
         lived_s = time.monotonic() - self._started_s
         self._restarts = 1 if lived_s > STEADY_S else self._restarts + 1

@@ -38,7 +38,7 @@ class Serving:
         """Restart memory nodes that have ended; record hosts that are lost.
 
         Raises:
-            ConnectError: a node died too often, or its host is lost.
+            ConnectError: a node was stopped or died too often, or its host is lost.
         """
         for agent in self.agents:
             if agent in ended:  # its processes have ended too

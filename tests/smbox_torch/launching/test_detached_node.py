@@ -71,6 +71,16 @@ def test_a_node_that_is_killed_goes_on_with_its_memory(capsys):
     assert "died; starting it again" in capsys.readouterr().out
 
 
+def test_a_node_that_is_stopped_does_not_begin_with_empty_memory(capsys):
+    node = DetachedNode(0, "16MiB", made_keys()[0], BIND)
+    node.start()
+    os.kill(node._pid, signal.SIGTERM)
+    with pytest.raises(ConnectError, match="removes its memory"):
+        node.serve()
+    assert "starting it again" not in capsys.readouterr().out
+    assert segments(node) == []
+
+
 def test_a_node_that_does_not_start_says_why():
     node = DetachedNode(0, "plenty", made_keys()[0], BIND)
     with pytest.raises(ConnectError, match=r"it said: .*plenty"):

@@ -38,8 +38,8 @@ def keep():
     close_all(kept, GRACE_S)
 
 
-def kill(keeper: NodeKeeper) -> None:
-    keeper.child.send(signal.SIGKILL)
+def kill(keeper: NodeKeeper, number: signal.Signals = signal.SIGKILL) -> None:
+    keeper.child.send(number)
     assert select.select([keeper.child.pidfd], [], [], 60)[0]
 
 
@@ -66,6 +66,18 @@ def test_a_node_that_dies_comes_back_on_its_name_and_address(keep):
     assert keeper.address == "tcp://127.0.0.1:1234"
     assert after[after.index("--name") + 1] == before[before.index("--name") + 1]
     assert any("SIGKILL" in note for note in notes)
+
+
+def test_a_node_that_is_stopped_ends_the_run_because_its_memory_is_gone(keep):
+    stopping = "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\n"
+    keeper, notes = keep(stopping + NODE)
+    keeper.await_ready()
+    kill(keeper, signal.SIGTERM)
+    with selectors.DefaultSelector() as selector:
+        with pytest.raises(ConnectError, match="removes its memory"):
+            keeper.restart(selector)
+        assert not selector.get_map()
+    assert not any("starting it again" in note for note in notes)
 
 
 def test_a_node_that_keeps_dying_is_given_up(keep):
