@@ -39,6 +39,7 @@ __all__ = [
     "free_terms",
     "has_no_memory",
     "has_no_shape",
+    "identity",
     "state_of",
 ]
 
@@ -150,7 +151,7 @@ class Layout(msgspec.Struct, frozen=True):
         for name, tensor in state.items():
             _check(name, tensor)
             chosen = dtype if dtype is not None and tensor.is_floating_point() else tensor.dtype
-            first = places.setdefault(_identity(name, tensor), at)
+            first = places.setdefault(identity(name, tensor), at)
             entry = Entry(name, dtype_name(chosen), tuple(tensor.shape), first)
             entries.append(entry)
             at = max(at, -(-entry.limit // ALIGN_NBYTES) * ALIGN_NBYTES)
@@ -265,8 +266,7 @@ def _check(name: Any, tensor: Any) -> None:
         )
     if has_no_memory(tensor):
         raise ConfigError(
-            "tensors without memory of their own cannot be published: convert them by"
-            " full_tensor(), dequantize() or the like",
+            "a tensor has no memory of its own: publish its full_tensor() or dequantize()",
             entry=name,
             type=type(tensor).__name__,
         )
@@ -287,8 +287,8 @@ def has_no_memory(tensor: torch.Tensor) -> bool:
     return tensor.numel() > 0 and tensor.data_ptr() == 0
 
 
-def _identity(name: str, tensor: torch.Tensor) -> tuple[Any, ...]:
-    """Return a key that tied parameters share; for tensors without memory, their name."""
+def identity(name: str, tensor: torch.Tensor) -> tuple[Any, ...]:
+    """Return a key that tied parameters share; for tensors without elements, their name."""
     if not tensor.numel():
         return (name,)
     place = tensor.device, tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype

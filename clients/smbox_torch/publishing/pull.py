@@ -18,6 +18,7 @@ from smbox_torch.publishing.publication import (
     Source,
     has_no_memory,
     has_no_shape,
+    identity,
     state_of,
 )
 
@@ -104,16 +105,25 @@ class Pull:
         """Copy tensors into the target, tied tensors once.
 
         In inference mode, because tensors created in it can be written only in it.
+
+        Raises:
+            LayoutMismatchError: a tied tensor of the target would receive different values.
         """
         if self._into is None:
             return
-        filled = set()
+        chosen: dict[tuple[Any, ...], str] = {}
         for name, tensor in state.items():
-            target = self._into[name]
-            pair = target.data_ptr(), tensor.data_ptr(), target.device
-            if tensor.numel() and pair not in filled:
-                target.copy_(tensor)
-                filled.add(pair)
+            if not tensor.numel():
+                continue
+            first = chosen.setdefault(identity(name, self._into[name]), name)
+            if not _are_same(state[first], tensor):
+                raise LayoutMismatchError(
+                    "the target has one tensor for published ones with different values (tied"
+                    " parameters): nothing was written",
+                    entries=[first, name],
+                )
+        for name in chosen.values():
+            self._into[name].copy_(state[name])
 
 
 def _check_names(message: str, wanted: Iterable[str], present: Mapping[str, Any]) -> None:
@@ -144,6 +154,14 @@ def _check_fit(entry: Entry, target: Any) -> None:
             dtype=entry.dtype,
             target=_described(target),
         )
+
+
+def _are_same(*tensors: torch.Tensor) -> bool:
+    """Return whether contiguous tensors have one dtype and the same bytes."""
+    a, b = (tensor.reshape(-1) for tensor in tensors)
+    if a.data_ptr() == b.data_ptr():
+        return True
+    return a.dtype is b.dtype and torch.equal(a.view(torch.uint8), b.view(torch.uint8))
 
 
 def _are_floats(*dtypes: torch.dtype) -> bool:

@@ -114,8 +114,9 @@ class Subscriber:
             The number of the copied version.
 
         Raises:
-            LayoutMismatchError: ``into`` has other names, shapes or dtypes, or the publication
-                lacks some of ``names``; ``into`` is unchanged.
+            LayoutMismatchError: ``into`` has other names, shapes or dtypes, or one tensor for
+                published ones with different values, or the publication lacks some of
+                ``names``; ``into`` is unchanged.
             StaleVersionError: the publisher overwrote the version, or every version that was
                 tried until the timeout; ``into`` is unchanged.
             RequestTimeoutError: no such version in time, or the memory did not answer;

@@ -97,6 +97,26 @@ def test_a_target_with_a_tensor_without_memory_is_left_alone(box, name, state, w
     assert target["a"].unique().tolist() == [1]
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_tied_tensor_takes_one_value_from_all_its_names_or_nothing(box, name, dtype):
+    source = {"a": torch.ones(SIZE), "b": torch.full((SIZE,), 2.0), "c": torch.ones(1)}
+    tied = torch.zeros(SIZE)
+    target = {"c": torch.zeros(1), "a": tied, "b": tied.view(SIZE)}
+    with Publisher(box, name, source, dtype=dtype) as publisher:
+        publisher.publish()
+        subscriber = Subscriber(box, name)
+        with pytest.raises(smbox.LayoutMismatchError, match="tied") as caught:
+            subscriber.pull(into=target)
+        assert caught.value.facts["entries"] == ["a", "b"]
+        assert values(target) == [[0], [0], [0]]
+        assert subscriber.pull(into=target, names=["b", "c"]) == 1
+        assert values(target) == [[1], [2], [2]]
+        source["b"] = source["a"].clone()  # untied, with the values of tied ones
+        publisher.publish()
+        assert subscriber.pull(into=target, newer_than=1) == 2
+        assert values(target) == [[1], [1], [1]]
+
+
 def test_a_target_whose_elements_share_memory_is_refused_and_other_strides_are_filled(
     box, name
 ):
