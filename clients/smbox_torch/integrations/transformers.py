@@ -1,7 +1,8 @@
 """Adapter for the Hugging Face Trainer: wraps its optimizer, and lets only rank 0 save.
 
 Trainer calls its optimizer's ``eval`` before an evaluation and ``train`` before a step. A
-callback lets rank 0 save the center, and leaves the center in the model at the end.
+callback lets rank 0 save the center, and leaves the center in the model at the end. Each call
+of ``train`` joins the run, and leaves it at the end or after an exception.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from smbox_torch.optimizer.wrapper import BoxOptimizer
 from smbox_torch.world import World
 
 try:
+    from accelerate.optimizer import AcceleratedOptimizer
     from transformers import Trainer, TrainerCallback, TrainerControl, set_seed
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
@@ -37,7 +39,7 @@ def attach(
     finish_timeout_s: float | None = None,
     **options: Any,
 ) -> None:
-    """Make a trainer one worker of a run; call it before ``trainer.train``.
+    """Make a trainer one worker of a run; call it once, before ``trainer.train``.
 
     Each worker's seed is the trainer's seed plus the rank. All workers evaluate. Rank 0 prints
     and saves, and all workers resume from its checkpoint.
@@ -52,33 +54,49 @@ def attach(
         **options: more arguments of the algorithm; ``model`` is the trainer's model.
 
     Raises:
-        ConfigError: the processes of transformers communicate with each other, or the trainer
-            would save or load the best model, which differs among workers; nothing was
-            changed.
+        ConfigError: the trainer was attached before, the processes of transformers communicate
+            with each other, or the trainer would save or load the best model, which differs
+            among workers; nothing was changed.
     """
     args = trainer.args
-    check(trainer.accelerator)
-    if args.load_best_model_at_end or args.save_strategy == "best":
-        raise ConfigError(
-            "the best model differs among workers: save by steps or epochs, without"
-            " load_best_model_at_end"
-        )
+    _check(trainer)
     number(trainer.accelerator)
     args.seed += World.from_env(os.environ).rank
     set_seed(args.seed)
     callback = BoxCallback(finish_timeout_s)
     trainer.add_callback(callback)
-    create = trainer.create_optimizer
+    create, train = trainer.create_optimizer, trainer.train
 
     def create_wrapped(model: Any = None) -> Any:
         made = create(model)
         if callback.optimizer is None:
             owner = trainer.model if model is None else model
-            made = algorithm(made, box, name, model=owner, **options)
+            made = algorithm(callback.unwrapped(made), box, name, model=owner, **options)
             callback.optimizer = trainer.optimizer = made
         return made
 
-    trainer.create_optimizer = create_wrapped
+    def train_and_leave(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return train(*args, **kwargs)
+        finally:
+            callback.leave()
+
+    trainer.create_optimizer, trainer.train = create_wrapped, train_and_leave
+
+
+def _check(trainer: Trainer) -> None:
+    """Raise ConfigError if a trainer cannot be attached; see ``attach``."""
+    check(trainer.accelerator)
+    if any(isinstance(each, BoxCallback) for each in trainer.callback_handler.callbacks):
+        raise ConfigError(
+            "this trainer was attached before: call train() again, or make a new Trainer"
+        )
+    args = trainer.args
+    if args.load_best_model_at_end or args.save_strategy == "best":
+        raise ConfigError(
+            "the best model differs among workers: save by steps or epochs, without"
+            " load_best_model_at_end"
+        )
 
 
 class BoxCallback(TrainerCallback):
@@ -89,9 +107,22 @@ class BoxCallback(TrainerCallback):
     """
 
     optimizer: BoxOptimizer | None = None
+    _left: BoxOptimizer | None = None
 
     def __init__(self, finish_timeout_s: float | None) -> None:
         self._finish_timeout_s = finish_timeout_s
+
+    def leave(self) -> None:
+        """Leave the run, so that no worker waits for this one; the trainer may join again."""
+        if self.optimizer is not None:
+            self._left, self.optimizer = self.optimizer, None
+            self._left.close(exchange=False)
+
+    def unwrapped(self, made: Any) -> Any:
+        """Return the trainer's optimizer without the wrappers of an earlier ``train``."""
+        own = made.optimizer if isinstance(made, AcceleratedOptimizer) else made
+        left = self._left
+        return left.inner if left is not None and own is left else made
 
     def on_step_end(
         self, _: Any, __: Any, control: TrainerControl, *, optimizer: Any, **___: Any

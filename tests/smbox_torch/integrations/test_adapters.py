@@ -145,6 +145,51 @@ with smbox.local("64MiB") as box:
         train("hasty", finish_timeout_s=0.1)
 """
 
+AGAIN = """
+import torch
+from transformers import Trainer, TrainerCallback, TrainingArguments
+import smbox
+from smbox_torch import Downpour
+from smbox_torch.integrations.transformers import attach
+
+class Model(torch.nn.Linear):
+    def forward(self, x):
+        return {"loss": super().forward(x).square().sum()}
+
+class Fails(TrainerCallback):
+    def on_step_end(self, *_, **__):
+        raise KeyError("of the loop")
+
+def trainer():
+    torch.manual_seed(0)
+    settings = TrainingArguments("out", use_cpu=True, report_to="none", save_strategy="no",
+                                 disable_tqdm=True, max_steps=2, optim="sgd")
+    return Trainer(Model(2, 1), settings, train_dataset=[{"x": torch.ones(2)}] * 4)
+
+def attached(name):
+    found = trainer()
+    attach(found, Downpour, box, name, workers=1)
+    return found
+
+plain = trainer()
+with smbox.local("64MiB") as box:
+    twice = attached("twice")
+    for each in (plain, twice):
+        each.train()
+        each.train()
+    assert torch.equal(twice.model.weight, plain.model.weight)
+    with pytest.raises(ConfigError, match="attached before"):
+        attach(twice, Downpour, box, "other", workers=1)
+    failing = attached("failed")
+    failing.add_callback(Fails)
+    with pytest.raises(KeyError):
+        failing.train()
+    next_one = attached("failed")  # while the first one still exists
+    next_one.train()
+    failing.remove_callback(Fails)
+    failing.train()
+"""
+
 BEGIN = """
 import sys
 import pytest
@@ -179,6 +224,12 @@ def test_the_end_waits_for_a_slow_worker(name: str, preloaded: str, tmp_path: ob
     if importlib.util.find_spec(name) is None:
         pytest.skip(f"needs {name}: pip install 'smbox[frameworks]'")
     run(f"import torch\nfrom smbox_torch import EASGD\n{ENDS[name]}{SLOW}", tmp_path, preloaded)
+
+
+def test_a_trainer_trains_again_and_leaves_the_run_after_an_error(preloaded: str, tmp_path):
+    if importlib.util.find_spec("transformers") is None:
+        pytest.skip("needs transformers: pip install 'smbox[frameworks]'")
+    run(AGAIN, tmp_path, preloaded)
 
 
 @pytest.mark.parametrize("name", ["accelerate", "lightning", "ray", "transformers"])
