@@ -18,6 +18,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from smbox.deadline import deadline_of, left_s
 from smbox.errors import ConfigError, WorkerLostError
+from smbox.work import Pause
 from smbox_torch.world import World
 
 __all__ = ["StoreExchange"]
@@ -25,6 +26,10 @@ __all__ = ["StoreExchange"]
 PREFIX: Final = "smbox_torch.ring"
 ANSWER_S: Final = 2.0
 """Additional time for the store to report the missing workers after its own timeout."""
+
+GAVE_UP: Final = ""
+"""Replaces the address of a worker whose exchange failed: an error for a worker that never came
+must not name it too."""
 
 LONGEST_S: Final = 1e9
 """The longest timeout of torch's store, which has no infinite timeout."""
@@ -105,13 +110,28 @@ class StoreExchange:
         names = [f"{prefix}.{number}.{rank}" for rank in range(self._world.world_size)]
         store.set(names[self._world.rank], address)
         try:
-            store.wait(names, _span(deadline_s))
-        except dist.DistStoreError:
-            missing = [rank for rank, name in enumerate(names) if not store.check([name])]
-            if missing:
-                raise self._lost(missing) from None
+            found = self._await(store, names, deadline_s)
+        except WorkerLostError:
+            store.set(names[self._world.rank], GAVE_UP)  # else others may use it in a retry
+            raise
         store.add(completed, 1)
-        return [store.get(name).decode() for name in names]
+        return found
+
+    def _await(self, store: Any, names: Sequence[str], deadline_s: float) -> list[str]:
+        """Wait for the addresses of all workers; those of workers that gave up do not count."""
+        pause = Pause()
+        while True:
+            try:
+                store.wait(names, _span(deadline_s))
+            except dist.DistStoreError:
+                missing = [rank for rank, name in enumerate(names) if not store.check([name])]
+                if missing:
+                    raise self._lost(missing) from None
+            found = [store.get(name).decode() for name in names]
+            if GAVE_UP not in found:
+                return found
+            if not pause.sleep(deadline_s):
+                raise self._lost([r for r, each in enumerate(found) if each == GAVE_UP])
 
     def _lost(self, missing: Sequence[int]) -> WorkerLostError:
         ranks = ", ".join(map(str, missing))
