@@ -116,9 +116,14 @@ class World:
         return self.local_rank == 0
 
     @property
+    def start_id(self) -> str:
+        """Identifier that all workers of one start of the run share."""
+        return f"{self.run_id}|{self.restart}"
+
+    @property
     def host_token(self) -> str:
         """Identifier that this host's workers of one start share: 12 hex digits."""
-        identity = f"{self.run_id}|{self.restart}|{self.group_rank}|{self.local_world_size}"
+        identity = f"{self.start_id}|{self.group_rank}|{self.local_world_size}"
         return hashlib.sha256(identity.encode()).hexdigest()[:12]
 
     def rank_of(self, local_rank: int) -> int:

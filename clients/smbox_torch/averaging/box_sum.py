@@ -50,8 +50,7 @@ def _nobody() -> dict[int, str]:
 
 def _start_id(env: Mapping[str, str] = os.environ) -> int:
     """Return an id that the workers of one start by a launcher share; 0 without a launcher."""
-    world = World.from_env(env)
-    return hash_of(f"{world.run_id}|{world.restart}") if is_launched(env) else 0
+    return hash_of(World.from_env(env).start_id) if is_launched(env) else 0
 
 
 class BoxSum:

@@ -108,7 +108,7 @@ def measure(
         f"{name}.topology",
         rank=world.rank,
         expected=world.world_size,
-        launch=f"{world.run_id}|{world.restart}",
+        launch=world.start_id,
     ) as member:
         _gather(box, f"{name}.topology.begin.{world.restart}", member, world, timeout_s)
         row = np.full((1, *shape[1:]), np.nan)

@@ -73,11 +73,16 @@ def contents(box: ModelBox) -> dict[str, list[float]]:
     return {name: values.tolist() for name, values in kept.items() if ".float" in name}
 
 
-def saved_after(steps: int, kind: type, settings: dict) -> dict:
-    box = ModelBox()
+def trained(steps: int, kind: type, box: ModelBox, settings: dict) -> Worker:
     one = Worker(kind, box, 0, 1, **settings)
     for _ in range(steps):
         one.step()
+    return one
+
+
+def saved_after(steps: int, kind: type, settings: dict) -> dict:
+    box = ModelBox()
+    one = trained(steps, kind, box, settings)
     assert center(box) == [0] * 4  # nothing is pushed yet
     return copy.deepcopy(one.optimizer.state_dict())
 
@@ -121,9 +126,7 @@ def test_a_checkpoint_with_nothing_left_to_share_ends_as_it_was_saved(
 ):
     make, settings = SHARED[kind]
     box = ModelBox()
-    one = Worker(make, box, 0, 1, **settings)
-    for _ in range(3):
-        one.step()
+    one = trained(3, make, box, settings)
     saved = copy.deepcopy(one.optimizer.state_dict())
     one.optimizer.close()
     again = ModelBox()
@@ -156,9 +159,7 @@ def test_a_checkpoint_is_exchanged_without_a_step_as_the_saved_worker_would_have
 def test_only_the_saved_worker_exchanges_the_steps_that_were_left(make: type):
     settings = {"period": 4, "moving_rate": 0.25}
     box, again = ModelBox(), ModelBox()
-    one = Worker(make, box, 0, 1, **settings)
-    for _ in range(3):
-        one.step()
+    one = trained(3, make, box, settings)
     saved = copy.deepcopy(one.optimizer.state_dict())
     one.optimizer.close()
     team = [Worker(make, again, rank, 2, **settings) for rank in range(2)]
@@ -173,9 +174,7 @@ def test_a_successor_begins_at_the_steps_of_a_checkpoint_that_was_loaded(open_bo
     monkeypatch.setenv("SMBOX_RANK", "0")
     monkeypatch.setenv("SMBOX_WORLD_SIZE", "1")
     kind, settings = SHARED["Downpour"]
-    before = Worker(kind, ModelBox(), 0, 1, **settings)
-    for _ in range(3):
-        before.step()
+    before = trained(3, kind, ModelBox(), settings)
     first = Worker(kind, open_box(), 0, 1, **settings)
     first.optimizer.load_state_dict(copy.deepcopy(before.optimizer.state_dict()))
     first.optimizer.close()
@@ -204,9 +203,7 @@ def test_each_worker_may_load_its_own_file_and_shares_its_own_steps(kind: str):
 def test_a_worker_that_goes_back_shares_no_step_twice(kind: str):
     """Its steps before the checkpoint came to the center since."""
     box = ModelBox()
-    one = Worker(PENDING[kind][0], box, 0, 1, **PENDING[kind][1])
-    for _ in range(3):
-        one.step()
+    one = trained(3, PENDING[kind][0], box, PENDING[kind][1])
     saved = copy.deepcopy(one.optimizer.state_dict())
     for _ in range(2):
         one.step()
