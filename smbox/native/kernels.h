@@ -49,15 +49,12 @@ DEFINE_WRAPPING(u16, u32)
 DEFINE_WRAPPING(u32, u32)
 DEFINE_WRAPPING(u64, u64)
 
-#define DEFINE_ORDERED(T)                                                                        \
-    KERNEL(min_##T) {                                                                            \
+#define DEFINE_ORDER(name, T, ORDER)                                                             \
+    KERNEL(name##_##T) {                                                                         \
         ELEMENTS(T, T);                                                                          \
-        EACH(i, operation->count) c[i] = x[i] < c[i] ? x[i] : c[i];                              \
-    }                                                                                            \
-    KERNEL(max_##T) {                                                                            \
-        ELEMENTS(T, T);                                                                          \
-        EACH(i, operation->count) c[i] = x[i] > c[i] ? x[i] : c[i];                              \
+        EACH(i, operation->count) c[i] = x[i] ORDER c[i] ? x[i] : c[i];                          \
     }
+#define DEFINE_ORDERED(T) DEFINE_ORDER(min, T, <) DEFINE_ORDER(max, T, >)
 DEFINE_ORDERED(i8)
 DEFINE_ORDERED(i16)
 DEFINE_ORDERED(i32)
@@ -78,75 +75,55 @@ KERNEL(min_bool) {
 
 /* ---- floats: C the element, X the operand, F the type that computes ----------------------------- */
 
-#define DEFINE_FLOAT(name, C, X, F)                                                              \
-    KERNEL(sum_##name) {                                                                         \
-        ELEMENTS(C, X);                                                                          \
-        F s = (F)operation->scale.real;                                                          \
-        EACH(i, operation->count) c[i] = narrow_##C(widen_##C(c[i]) + s * widen_##X(x[i]));      \
-    }                                                                                            \
-    KERNEL(min_##name) {                                                                         \
+/* a <= b and a >= b are false for NaN: it propagates, as numpy's does. */
+#define DEFINE_EXTREME(kernel, C, X, F, ORDER)                                                   \
+    KERNEL(kernel) {                                                                             \
         ELEMENTS(C, X);                                                                          \
         EACH(i, operation->count) {                                                              \
             F a = widen_##C(c[i]), b = widen_##X(x[i]);                                          \
-            c[i] = narrow_##C(a <= b || a != a ? a : b);                                         \
+            c[i] = narrow_##C(a ORDER b || a != a ? a : b);                                      \
         }                                                                                        \
-    }                                                                                            \
-    KERNEL(max_##name) {                                                                         \
+    }
+
+/* OUT: the type of the output; OUTPUT: what is stored there, beside the change. */
+#define DEFINE_ELASTIC(kernel, C, X, F, OUT, OUTPUT)                                             \
+    KERNEL(kernel) {                                                                             \
         ELEMENTS(C, X);                                                                          \
-        EACH(i, operation->count) {                                                              \
-            F a = widen_##C(c[i]), b = widen_##X(x[i]);                                          \
-            c[i] = narrow_##C(a >= b || a != a ? a : b);                                         \
-        }                                                                                        \
-    }                                                                                            \
-    KERNEL(elastic_##name) {                                                                     \
-        ELEMENTS(C, X);                                                                          \
-        F s = (F)operation->scale.real;                                                          \
-        EACH(i, operation->count) {                                                              \
-            F a = widen_##C(c[i]), d = s * (widen_##X(x[i]) - a);                                \
-            c[i] = narrow_##C(a + d);                                                            \
-        }                                                                                        \
-    }                                                                                            \
-    KERNEL(elastic_moved_##name) {                                                               \
-        ELEMENTS(C, X);                                                                          \
-        l_##X *moved = (void *)operation->output_to;                                             \
+        l_##OUT *out = (void *)operation->output_to;                                             \
         F s = (F)operation->scale.real;                                                          \
         EACH(i, operation->count) {                                                              \
             F a = widen_##C(c[i]), b = widen_##X(x[i]), d = s * (b - a);                         \
             c[i] = narrow_##C(a + d);                                                            \
-            moved[i] = narrow_##X(b - d);                                                        \
+            OUTPUT;                                                                              \
         }                                                                                        \
-    }                                                                                            \
-    KERNEL(elastic_delta_##name) {                                                               \
-        ELEMENTS(C, X);                                                                          \
-        l_##C *delta = (void *)operation->output_to;                                             \
-        F s = (F)operation->scale.real;                                                          \
-        EACH(i, operation->count) {                                                              \
-            F a = widen_##C(c[i]), d = s * (widen_##X(x[i]) - a);                                \
-            c[i] = narrow_##C(a + d);                                                            \
-            delta[i] = narrow_##C(d);                                                            \
-        }                                                                                        \
-    }                                                                                            \
-    /* Optimizers, in torch.optim's order of operations. */                                      \
-    KERNEL(momentum_##name) {                                                                    \
-        ELEMENTS(C, X);                                                                          \
-        l_##C *m = (void *)at[1];                                                                \
-        F lr = (F)operation->parameters[0], mu = (F)operation->parameters[1];                    \
-        EACH(i, operation->count) {                                                              \
-            F v = widen_##C(m[i]) * mu + widen_##X(x[i]);                                        \
-            m[i] = narrow_##C(v);                                                                \
-            c[i] = narrow_##C(widen_##C(c[i]) - lr * v);                                         \
-        }                                                                                        \
-    }                                                                                            \
-    KERNEL(nesterov_##name) {                                                                    \
+    }
+
+/* Optimizers, in torch.optim's order of operations. STEP: what lr multiplies. */
+#define DEFINE_MOMENTUM(kernel, C, X, F, STEP)                                                   \
+    KERNEL(kernel) {                                                                             \
         ELEMENTS(C, X);                                                                          \
         l_##C *m = (void *)at[1];                                                                \
         F lr = (F)operation->parameters[0], mu = (F)operation->parameters[1];                    \
         EACH(i, operation->count) {                                                              \
             F g = widen_##X(x[i]), v = widen_##C(m[i]) * mu + g;                                 \
             m[i] = narrow_##C(v);                                                                \
-            c[i] = narrow_##C(widen_##C(c[i]) - lr * (g + mu * v));                              \
+            c[i] = narrow_##C(widen_##C(c[i]) - lr * (STEP));                                    \
         }                                                                                        \
+    }
+
+#define DEFINE_FLOAT(name, C, X, F)                                                              \
+    KERNEL(sum_##name) {                                                                         \
+        ELEMENTS(C, X);                                                                          \
+        F s = (F)operation->scale.real;                                                          \
+        EACH(i, operation->count) c[i] = narrow_##C(widen_##C(c[i]) + s * widen_##X(x[i]));      \
     }                                                                                            \
+    DEFINE_EXTREME(min_##name, C, X, F, <=)                                                      \
+    DEFINE_EXTREME(max_##name, C, X, F, >=)                                                      \
+    DEFINE_ELASTIC(elastic_##name, C, X, F, u8, (void)out)                                       \
+    DEFINE_ELASTIC(elastic_moved_##name, C, X, F, X, out[i] = narrow_##X(b - d))                 \
+    DEFINE_ELASTIC(elastic_delta_##name, C, X, F, C, out[i] = narrow_##C(d))                     \
+    DEFINE_MOMENTUM(momentum_##name, C, X, F, v)                                                 \
+    DEFINE_MOMENTUM(nesterov_##name, C, X, F, g + mu * v)                                        \
     KERNEL(adagrad_##name) {                                                                     \
         ELEMENTS(C, X);                                                                          \
         l_##C *squares = (void *)at[1];                                                          \
