@@ -45,16 +45,15 @@ class Superblock:
     FORMAT: Final = 1
     NODE_ID: Final = 2
     INCARNATION: Final = 3  # how often a node has opened this memory
-    STRIPE_NBYTES: Final = 4
-    HIGH_WATER: Final = 5  # next free offset; never falls
-    UUID_LOW: Final = 6
-    UUID_HIGH: Final = 7
-    PID: Final = 8
-    PID_STARTED: Final = 9  # start time of the owner in ticks since boot
-    MEMORY_NBYTES: Final = 10  # the node's limit
-    FIRST_OFFSET: Final = 11  # of the first region; random, see FIRST_OFFSETS
-    STOPPING: Final = 12  # 1 once the removal of this memory has begun
-    WORDS: Final = 13
+    HIGH_WATER: Final = 4  # next free offset; never falls
+    UUID_LOW: Final = 5
+    UUID_HIGH: Final = 6
+    PID: Final = 7
+    PID_STARTED: Final = 8  # start time of the owner in ticks since boot
+    MEMORY_NBYTES: Final = 9  # the node's limit
+    FIRST_OFFSET: Final = 10  # of the first region; random, see FIRST_OFFSETS
+    STOPPING: Final = 11  # 1 once the removal of this memory has begun
+    WORDS: Final = 12
 
 
 FIRST_OFFSET_UNIT: Final = 1 << 30
@@ -73,17 +72,15 @@ class RegionHeader:
     FORMAT: Final = 1
     STATE: Final = 2
     ADDRESS: Final = 3
-    DATA_NBYTES: Final = 4
-    STRIPE_NBYTES: Final = 5
-    KIND: Final = 8
-    CONSISTENCY: Final = 9
-    DTYPE: Final = 10
-    NDIM: Final = 11
-    SHAPE: Final = 12  # SHAPE_NDIM_MAX words
-    TOKEN_LOW: Final = 20  # the creator's token: a repeated CREATE finds its region by it
-    TOKEN_HIGH: Final = 21
-    NAME_LENGTH: Final = 22
-    WORDS: Final = 24  # words 6, 7 and 23 are not used
+    KIND: Final = 4
+    CONSISTENCY: Final = 5
+    DTYPE: Final = 6
+    NDIM: Final = 7
+    SHAPE: Final = 8  # SHAPE_NDIM_MAX words
+    TOKEN_LOW: Final = 16  # the creator's token: a repeated CREATE finds its region by it
+    TOKEN_HIGH: Final = 17
+    NAME_LENGTH: Final = 18
+    WORDS: Final = 19
     NAME_AT: Final = WORDS * WORD_NBYTES  # byte offset of the name
 
 
@@ -217,7 +214,9 @@ _NUMBERS: Final = sorted(
 ) + [f"{dtype.name} = {dtype.code}" for dtype in TABLE]
 _HASH: Final = sha256("\n".join(_NUMBERS).encode()).digest()
 FORMAT: Final = FORMAT_NUMBER | int.from_bytes(_HASH[:6], "little") << 16
-"""The format in superblock, regions and slots: FORMAT_NUMBER and 48 bits of a layout hash."""
+"""The format in superblock, regions and slots: FORMAT_NUMBER and 48 bits of a layout hash.
+
+The hash covers the stripe size, which is part of Slot.NBYTES."""
 
 
 def align(nbytes: int, unit: int = PAGE_NBYTES) -> int:

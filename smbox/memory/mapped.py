@@ -69,7 +69,7 @@ class MappedRegion:
             self.nbytes,
             self.address,
             self.offset,
-            int(self.header[RegionHeader.STRIPE_NBYTES]),
+            STRIPE_NBYTES,
             self.dtype_code,
             self.spec.consistency,
         )

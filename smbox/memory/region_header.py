@@ -74,8 +74,6 @@ def write(page: NDArray[np.uint8], spec: RegionSpec, address: int, state: int) -
     words[RegionHeader.FORMAT] = layout.FORMAT
     words[RegionHeader.STATE] = state
     words[RegionHeader.ADDRESS] = address
-    words[RegionHeader.DATA_NBYTES] = spec.nbytes
-    words[RegionHeader.STRIPE_NBYTES] = layout.STRIPE_NBYTES
     words[RegionHeader.KIND] = spec.kind
     words[RegionHeader.CONSISTENCY] = spec.consistency
     words[RegionHeader.DTYPE] = spec.dtype.code
@@ -111,13 +109,6 @@ def read(page: NDArray[np.uint8]) -> RegionSpec:
         raise SegmentError(
             "the header of this region is damaged", ndim=ndim, name_nbytes=length
         )
-    stripe_nbytes = words[RegionHeader.STRIPE_NBYTES]
-    if stripe_nbytes != layout.STRIPE_NBYTES:
-        raise SegmentError(
-            "the stripes of this region have another size",
-            stripe_nbytes=stripe_nbytes,
-            known=layout.STRIPE_NBYTES,
-        )
     spec = RegionSpec(
         name=_decoded(page[RegionHeader.NAME_AT : RegionHeader.NAME_AT + length]),
         dtype=dtypes.by_code(words[RegionHeader.DTYPE]),
@@ -126,8 +117,6 @@ def read(page: NDArray[np.uint8]) -> RegionSpec:
         consistency=words[RegionHeader.CONSISTENCY],
         token=words[RegionHeader.TOKEN_HIGH] << 64 | words[RegionHeader.TOKEN_LOW],
     )
-    if spec.nbytes != words[RegionHeader.DATA_NBYTES]:
-        raise SegmentError("this region's header is damaged", name=spec.name)
     check_consistency(spec)
     return spec
 

@@ -216,14 +216,13 @@ def _attach_or_create(node: str, node_id: int) -> Segment:
     words = segment.words(0, Superblock.WORDS)
     if words[Superblock.MAGIC] != Superblock.MAGIC_VALUE:
         raise SegmentError(f"{segment.name} is not a superblock of smbox; remove or rename it")
-    known = (layout.FORMAT, layout.STRIPE_NBYTES)
-    found = (int(words[Superblock.FORMAT]), int(words[Superblock.STRIPE_NBYTES]))
-    if found != known:
+    found = int(words[Superblock.FORMAT])
+    if found != layout.FORMAT:
         raise SegmentError(
             f"the memory of node {node!r} has another format; use the smbox release that made"
             " it, or choose another --name",
             found=found,
-            known=known,
+            known=layout.FORMAT,
         )
     if int(words[Superblock.NODE_ID]) != node_id:
         raise SegmentError(
@@ -240,7 +239,6 @@ def _fill(segment: Segment, node_id: int) -> None:
     words[Superblock.MAGIC] = Superblock.MAGIC_VALUE
     words[Superblock.FORMAT] = layout.FORMAT
     words[Superblock.NODE_ID] = node_id
-    words[Superblock.STRIPE_NBYTES] = layout.STRIPE_NBYTES
     first = layout.FIRST_OFFSET_UNIT * (1 + secrets.randbelow(layout.FIRST_OFFSETS))
     words[Superblock.FIRST_OFFSET] = words[Superblock.HIGH_WATER] = first
     words[Superblock.UUID_LOW : Superblock.UUID_HIGH + 1] = np.frombuffer(

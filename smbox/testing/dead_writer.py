@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from smbox.memory import journal
+from smbox.memory import journal, layout
 from smbox.memory.journal import Writer
-from smbox.memory.layout import RegionHeader, Slot, SlotState, Stripe
+from smbox.memory.layout import Slot, SlotState, Stripe
 from smbox.memory.mapped import MappedRegion
 
 GARBAGE = 0x55
@@ -34,7 +34,7 @@ def leave_open(
         The id of the dead writer's slot.
     """
     saved = limit - first if saved is None else saved
-    stripe = first // int(regions[0].header[RegionHeader.STRIPE_NBYTES])
+    stripe = first // layout.STRIPE_NBYTES
     writer = Writer.create(regions[0].node)
     words = writer.words
     words[Slot.STRIPE], words[Slot.FIRST], words[Slot.LIMIT] = stripe, first, limit

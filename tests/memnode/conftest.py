@@ -273,7 +273,7 @@ def connect(make_peer):
         with Segment.attach(cookie_name(name)) as segment:
             cookie = segment.bytes.tobytes()
         with Segment.attach(node_name(name)) as segment:
-            uuid = segment.words(0, 8)[Superblock.UUID_LOW :].tobytes()
+            uuid = segment.words(0, Superblock.UUID_HIGH + 1)[Superblock.UUID_LOW :].tobytes()
         challenge = challenge_of(cookie, name, uuid)
         peer = make_peer(client.send_multipart, client.recv_multipart, cookie, challenge)
         if like is not None:

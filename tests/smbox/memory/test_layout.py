@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from pathlib import Path
+from types import ModuleType
+
 from smbox.memory import layout
 from smbox.memory.layout import STRIPE_NBYTES, RegionHeader, Ring, Slot
 
@@ -11,6 +14,16 @@ def test_a_region_has_its_header_table_and_data_on_pages():
     for nbytes in (0, 1, STRIPE_NBYTES, 100 * STRIPE_NBYTES + 1):
         assert layout.data_offset(nbytes) % layout.PAGE_NBYTES == 0
         assert layout.segment_nbytes(nbytes) >= layout.data_offset(nbytes) + nbytes
+
+
+def test_another_size_of_stripes_is_another_format():
+    source = Path(layout.__file__).read_text()
+    sizes = "STRIPE_NBYTES: Final = 512 * 1024", "STRIPE_NBYTES: Final = 256 * 1024"
+    assert source.count(sizes[0]) == 1
+    other = ModuleType("other")
+    exec(source.replace(*sizes), vars(other))
+    assert other.STRIPE_NBYTES == STRIPE_NBYTES // 2
+    assert other.FORMAT != layout.FORMAT
 
 
 def test_names_tell_their_node_and_sort_by_address():

@@ -5,6 +5,7 @@ import pytest
 
 from smbox.address import OFFSET_MAX
 from smbox.errors import RegionFreedError, SegmentError
+from smbox.memory import layout
 from smbox.memory.layout import STRIPE_NBYTES, RegionHeader, Stripe
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.segment import Segment
@@ -44,6 +45,13 @@ def test_a_region_at_anothers_address_is_told(memory, make):
     region, other = make(np.ones(3, np.float32)), make(np.ones(3, np.float32), name="other")
     region.header[RegionHeader.ADDRESS] = other.address
     with pytest.raises(SegmentError, match="another address"):
+        MappedRegion.attach(memory.name, region.offset)
+
+
+def test_a_shape_that_does_not_fit_the_segment_is_told(memory, make):
+    region = make(np.ones(3, np.float32))
+    region.header[RegionHeader.SHAPE] = layout.PAGE_NBYTES
+    with pytest.raises(SegmentError, match="size of its header"):
         MappedRegion.attach(memory.name, region.offset)
 
 

@@ -245,7 +245,7 @@ def test_a_refused_start_deletes_nothing_that_it_found(memory, make):
     assert len(memory.regions) == 1
 
 
-@pytest.mark.parametrize("nbytes", [1, 100])
+@pytest.mark.parametrize("nbytes", [1, 90])
 @pytest.mark.parametrize("kind", ["node", "region", "channels", "cookie"])
 def test_a_file_that_was_cut_is_told(memory, make, kind, nbytes):
     make(np.ones(4, np.float32))

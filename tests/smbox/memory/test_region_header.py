@@ -39,8 +39,6 @@ def test_what_is_written_is_read():
         RegionHeader.FORMAT,
         RegionHeader.NDIM,
         RegionHeader.NAME_LENGTH,
-        RegionHeader.DATA_NBYTES,
-        RegionHeader.STRIPE_NBYTES,
     ],
 )
 def test_a_damaged_word_is_told(word):
@@ -48,14 +46,6 @@ def test_a_damaged_word_is_told(word):
     damaged.view(np.uint64)[word] += 1000
     with pytest.raises(SegmentError):
         region_header.read(damaged)
-
-
-@pytest.mark.parametrize("nbytes", [0, 256])
-def test_stripes_of_another_size_are_told(nbytes):
-    strange = page()
-    strange.view(np.uint64)[RegionHeader.STRIPE_NBYTES] = nbytes
-    with pytest.raises(SegmentError, match="another size"):
-        region_header.read(strange)
 
 
 def test_a_name_that_is_no_text_is_told():
