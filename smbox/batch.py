@@ -14,7 +14,6 @@ from smbox.memory.orders import Output, address_of
 from smbox.paths.pair import PathPair
 from smbox.paths.work import Changes, Operation
 from smbox.region import Region
-from smbox.verbs import Extent
 
 
 class Batch:
@@ -45,11 +44,11 @@ class Batch:
 
     def put(self, region: Region, x: Any) -> None:
         """Add a ``Region.put`` of ``x`` to the batch."""
-        self._add(verbs.put(_extent(region), x))
+        self._add(verbs.put(_checked(region), x))
 
     def accumulate(self, region: Region, x: Any, scale: float = 1.0, op: str = "sum") -> None:
         """Add a ``Region.accumulate`` of ``x`` to the batch."""
-        self._add(verbs.accumulate(_extent(region), x, scale, op))
+        self._add(verbs.accumulate(_checked(region), x, scale, op))
 
     def elastic(self, region: Region, x: Any, moving_rate: float, delta: Any = None) -> Any:
         """Add a ``Region.elastic`` to the batch.
@@ -57,7 +56,7 @@ class Batch:
         Returns:
             ``delta``. It is filled, or without a delta x is moved, when the block ends.
         """
-        self._add(verbs.elastic(_extent(region), x, moving_rate, delta))
+        self._add(verbs.elastic(_checked(region), x, moving_rate, delta))
         return delta
 
     def fetch_and_op(
@@ -68,9 +67,8 @@ class Batch:
         Returns:
             An array that is filled with the old contents when the block ends.
         """
-        extent = _extent(region)
-        old = np.empty(extent.shape, extent.dtype)
-        self._add(verbs.fetch(extent, x, op, scale, old))
+        old = np.empty(_checked(region).shape, region.dtype)
+        self._add(verbs.fetch(region, x, op, scale, old))
         return old
 
     def _add(self, operation: Operation) -> None:
@@ -129,7 +127,7 @@ def _overlaps(spans: list[tuple[int, int]], begin: int, limit: int) -> bool:
     return begin < limit and at > 0 and spans[at - 1][1] > begin
 
 
-def _extent(region: Region) -> Extent:
+def _checked(region: Region) -> Region:
     if not isinstance(region, Region):
         raise TypeError(f"a batch changes regions, not {type(region).__name__}")
-    return region.extent
+    return region

@@ -36,7 +36,6 @@ from smbox.paths.work import Piece, RegionInfo
 from smbox.rows import Rows
 from smbox.sync import Counter
 from smbox.vector import Vector
-from smbox.verbs import Extent
 
 
 class Region(Vector):
@@ -46,7 +45,7 @@ class Region(Vector):
 
     Attributes:
         info: description of the entire region.
-        extent: the range of the region's data that this object covers.
+        first, limit: bytes of the region's data that this object covers.
         shape, nbytes: shape and number of bytes of the region or slice.
         dtype: numpy dtype of the elements.
 
@@ -57,7 +56,7 @@ class Region(Vector):
         first: first byte of the slice in the region's data.
     """
 
-    __slots__ = ("dtype", "info", "nbytes", "shape")
+    __slots__ = ("nbytes",)
 
     def __init__(
         self,
@@ -71,7 +70,7 @@ class Region(Vector):
         self.dtype: np.dtype[Any] = info.dtype.numpy
         self.shape = info.shape if shape is None else shape
         self.nbytes = math.prod(self.shape) * self.dtype.itemsize
-        self.extent = Extent(info, self.dtype, self.shape, first, first + self.nbytes)
+        self.first, self.limit = first, first + self.nbytes
 
     @property
     def name(self) -> str:
@@ -102,7 +101,7 @@ class Region(Vector):
         return tuple(found)
 
     def _pieces(self) -> list[Piece]:
-        return self.info.pieces(self.extent.first, self.extent.limit)
+        return self.info.pieces(self.first, self.limit)
 
     @property
     def version(self) -> int:
@@ -128,7 +127,7 @@ class Region(Vector):
             ConfigError: this process cannot map the memory, and the message says why; or the
                 rows are in several parts.
         """
-        span = self.extent.first, self.extent.limit
+        span = self.first, self.limit
         view = self._paths.data(self.info).view(self.info, *span)
         if view is None:
             raise ConfigError(f"no local view: {self._paths.open().reason}", region=self.name)
@@ -146,7 +145,7 @@ class Region(Vector):
                 the outcome is "all".
             timeout_s: see smbox.region.
         """
-        operation = verbs.put(self.extent, x)
+        operation = verbs.put(self, x)
         if signal is None:
             self._paths.finish(operation, timeout_s)
         else:
@@ -155,7 +154,7 @@ class Region(Vector):
 
     def put_nb(self, x: Any, *, signal: Counter | None = None) -> Handle[None]:
         """Start a ``put``; with a signal on another node, also wait until it is done."""
-        operation = verbs.put(self.extent, x)
+        operation = verbs.put(self, x)
         if signal is None:
             return self._paths.begin(operation)
         return verbs.put_signal_nb(self._paths, operation, signal)
@@ -175,13 +174,13 @@ class Region(Vector):
         Returns:
             ``out``, or the new array, ``[shape]``.
         """
-        reading = (verbs.snapshot if snapshot else verbs.get)(self.extent, out)
+        reading = (verbs.snapshot if snapshot else verbs.get)(self, out)
         self._paths.finish(reading, timeout_s)
         return reading.out if out is None else out
 
     def get_nb(self, out: Any = None, *, snapshot: bool = False) -> Handle[Any]:
         """Start a ``get``; the handle's result is what ``get`` returns."""
-        reading = (verbs.snapshot if snapshot else verbs.get)(self.extent, out)
+        reading = (verbs.snapshot if snapshot else verbs.get)(self, out)
         return self._paths.begin(reading, lambda: reading.out if out is None else out)
 
     def accumulate(
@@ -205,7 +204,7 @@ class Region(Vector):
         Returns:
             ``out`` (None without one).
         """
-        operation = verbs.accumulate(self.extent, x, scale, op, out)
+        operation = verbs.accumulate(self, x, scale, op, out)
         self._paths.finish(operation, timeout_s)
         return out
 
@@ -213,7 +212,7 @@ class Region(Vector):
         self, x: Any, scale: float = 1.0, op: str = "sum", *, out: Any = None
     ) -> Handle[Any]:
         """Start an ``accumulate``; the handle's result is what ``accumulate`` returns."""
-        operation = verbs.accumulate(self.extent, x, scale, op, out)
+        operation = verbs.accumulate(self, x, scale, op, out)
         return self._paths.begin(operation, lambda: out)
 
     def elastic(
@@ -235,13 +234,13 @@ class Region(Vector):
         Returns:
             ``delta`` (None without one).
         """
-        operation = verbs.elastic(self.extent, x, moving_rate, delta)
+        operation = verbs.elastic(self, x, moving_rate, delta)
         self._paths.finish(operation, timeout_s)
         return delta
 
     def elastic_nb(self, x: Any, moving_rate: float, delta: Any = None) -> Handle[Any]:
         """Start an ``elastic``; the handle's result is what ``elastic`` returns."""
-        operation = verbs.elastic(self.extent, x, moving_rate, delta)
+        operation = verbs.elastic(self, x, moving_rate, delta)
         return self._paths.begin(operation, lambda: delta)
 
     def fetch_and_op(
@@ -249,7 +248,7 @@ class Region(Vector):
     ) -> NDArray[Any]:
         """Change the contents as ``accumulate`` does; return the old contents, ``[shape]``."""
         old = np.empty(self.shape, self.dtype)
-        self._paths.finish(verbs.fetch(self.extent, x, op, scale, old), timeout_s)
+        self._paths.finish(verbs.fetch(self, x, op, scale, old), timeout_s)
         return old
 
     def fetch_and_op_nb(
@@ -257,7 +256,7 @@ class Region(Vector):
     ) -> Handle[NDArray[Any]]:
         """Start a ``fetch_and_op``; the handle's result is the old contents."""
         old = np.empty(self.shape, self.dtype)
-        operation = verbs.fetch(self.extent, x, op, scale, old)
+        operation = verbs.fetch(self, x, op, scale, old)
         return self._paths.begin(operation, lambda: old)
 
     def wait(self, version: int, *, timeout_s: float | None = None) -> int:
@@ -267,7 +266,7 @@ class Region(Vector):
 
     def rows(self, index: Any) -> Rows:
         """Return the rows ``index`` along axis 0, to get, put or accumulate only these."""
-        return Rows(self._paths, self.extent, index)
+        return Rows(self._paths, self, index)
 
     def __len__(self) -> int:
         if not self.shape:
@@ -281,7 +280,7 @@ class Region(Vector):
         first, limit, _ = index.indices(self.shape[0])
         shape = (max(0, limit - first), *self.shape[1:])
         row_nbytes = math.prod(self.shape[1:]) * self.dtype.itemsize
-        return Region(self._paths, self.info, shape, self.extent.first + first * row_nbytes)
+        return Region(self._paths, self.info, shape, self.first + first * row_nbytes)
 
     def __repr__(self) -> str:
         return (
@@ -290,4 +289,4 @@ class Region(Vector):
 
     def __reduce__(self) -> tuple[type[Region], tuple[object, ...]]:
         """Pickle the settings and the description; the copy connects by itself."""
-        return Region, (self._paths, self.info, self.shape, self.extent.first)
+        return Region, (self._paths, self.info, self.shape, self.first)

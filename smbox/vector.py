@@ -28,17 +28,11 @@ NOTHING: Final = np.empty(0, np.uint8)
 """The source of a change without an operand."""
 
 
-class Vector:
-    """The part of a region that computes with other regions.
+class Vector(Extent):
+    """The part of a region that computes with other regions."""
 
-    Attributes:
-        extent: the range of the region's data that this object covers.
-    """
-
-    __slots__ = ("_paths", "extent")
-
+    __slots__ = ("_paths",)
     _paths: PathPair
-    extent: Extent
 
     def accumulate_from(
         self,
@@ -113,46 +107,37 @@ class Vector:
         return self._paths.begin(*self._product(other))
 
     def _copying(self, source: Vector, scale: float, op: str) -> Copying:
-        other, info = _extent(source), self.extent.info
-        kernel = kernel_of(info, op, scale)
-        for piece, beside in _pairs(self.extent, other):
+        kernel = kernel_of(self.info, op, scale)
+        for piece, beside in _pairs(self, source):
             _check_apart(piece, beside)
         operation = self._change("accumulate_from", kernel, scale)
-        return Copying(*astuple(operation), other=other.info, other_first=other.first)
+        return Copying(*astuple(operation), other=source.info, other_first=source.first)
 
     def _scaled(self, factor: float) -> Operation:
-        scale_of(KernelCode.SCALE, self.extent.info.dtype, factor)
+        scale_of(KernelCode.SCALE, self.info.dtype, factor)
         return self._change("scale", KernelCode.SCALE, factor)
 
     def _change(self, op: str, kernel: KernelCode, scale: float) -> Operation:
-        info, first, limit = self.extent.info, self.extent.first, self.extent.limit
-        return Operation(info, op, kernel, scale, first, limit, NOTHING)
+        return Operation(self.info, op, kernel, scale, self.first, self.limit, NOTHING)
 
     def _product(self, other: Vector) -> tuple[Product, Callable[[], float]]:
         """Return the request for a dot product, and a function that adds up its sums."""
-        extent, source = self.extent, _extent(other)
-        pieces = [piece for piece, _ in _pairs(extent, source)]
-        if extent.info.dtype.kind != "float":
+        pieces = [piece for piece, _ in _pairs(self, other)]
+        if self.info.dtype.kind != "float":
             raise ConfigError(
                 "only regions of floats have a dot product: get the contents and compute it",
-                region=extent.info.name,
-                dtype=extent.info.dtype.name,
+                region=self.info.name,
+                dtype=self.info.dtype.name,
             )
         ends = np.cumsum([count(each.first, each.limit, STRIPE_NBYTES) for each in pieces])
         sums = np.zeros(ends[-1])
-        span = extent.first, extent.limit
-        product = Product(extent.info, *span, source.info, source.first, sums)
+        span = self.first, self.limit
+        product = Product(self.info, *span, other.info, other.first, sums)
 
         def total() -> float:
             return _total(_total(part.tolist()) for part in np.split(sums, ends[:-1]))
 
         return product, total
-
-
-def _extent(source: object) -> Extent:
-    if not isinstance(source, Vector):
-        raise TypeError(f"the source is a region, not {type(source).__name__}")
-    return source.extent
 
 
 def _check_apart(piece: Piece, source: Piece) -> None:
@@ -173,7 +158,10 @@ def _pairs(extent: Extent, source: Extent) -> list[tuple[Piece, Piece]]:
     Raises:
         LayoutMismatchError: the dtypes or sizes differ.
         ConfigError: the regions are on different nodes.
+        TypeError: the source is not a region.
     """
+    if not isinstance(source, Vector):
+        raise TypeError(f"the source is a region, not {type(source).__name__}")
     nbytes = extent.limit - extent.first
     if (source.info.dtype, source.limit - source.first) != (extent.info.dtype, nbytes):
         raise LayoutMismatchError(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
-from msgspec import Struct
 from msgspec.structs import astuple, replace
 from numpy.typing import NDArray
 
@@ -38,7 +37,7 @@ _ELASTIC: Final = KernelCode.ELASTIC
 _NUMBERS: Final = (int, float)  # an array that equals 1 is no scale
 
 
-class Extent(Struct, frozen=True, eq=False):
+class Extent:
     """A region, or a slice of one along axis 0.
 
     Attributes:
@@ -49,6 +48,7 @@ class Extent(Struct, frozen=True, eq=False):
         limit: byte behind the slice.
     """
 
+    __slots__ = ("dtype", "first", "info", "limit", "shape")
     info: RegionInfo
     dtype: np.dtype[Any]
     shape: tuple[int, ...]

@@ -11,7 +11,7 @@ from smbox.memory.kernels import KernelCode
 
 @pytest.fixture
 def extent(box):
-    return box.create("r", shape=(4, 2), init=1.0)[1:3].extent
+    return box.create("r", shape=(4, 2), init=1.0)[1:3]
 
 
 def test_an_extent_knows_its_bytes(extent):
