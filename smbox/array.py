@@ -197,25 +197,15 @@ def _untyped(value: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
         raise TypeError(f"{type(value).__name__}: {_NO_ARRAY}")
     with np.errstate(all="ignore"):
         taken = found.astype(dtype)
-    # Of integers and floats, numpy makes floats, which rounds large integers.
-    is_exact = found.dtype.kind == "f" and dtype.kind in "iu"
-    if not _keeps(found, taken) or (
-        is_exact and taken.tolist() != np.array(value, object).tolist()
-    ):
+    if found.dtype.kind == "f" and dtype.kind not in "biu":  # may be rounded
+        fits = bool((np.isfinite(found) == np.isfinite(taken)).all())
+    else:  # compared as Python's numbers: numpy would round large integers
+        held = taken if dtype.kind in "biu" else taken.astype(np.float64)
+        is_same_kind = (found.dtype.kind == "b") == (dtype.kind == "b")
+        fits = is_same_kind and held.tolist() == np.array(value, object).tolist()
+    if not fits:
         raise LayoutMismatchError(
             "these numbers do not fit the dtype: give an array of it",
             region=str(dtype),
         )
     return taken
-
-
-def _keeps(found: NDArray[Any], taken: NDArray[Any]) -> bool:
-    """Return whether no number changed, except by rounding to a float dtype."""
-    if found.dtype.kind == "f" and taken.dtype.kind not in "biu":
-        return bool((np.isfinite(found) == np.isfinite(taken)).all())
-    if (found.dtype.kind == "b") != (taken.dtype.kind == "b"):
-        return False
-    with np.errstate(all="ignore"):
-        back = taken.astype(found.dtype)
-    same_sign = (taken < 0) == (found < 0)
-    return bool(((back == found) & same_sign).all())

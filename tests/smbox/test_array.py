@@ -122,6 +122,7 @@ def test_an_adapter_shares_memory_for_subclasses_too(adapters):
         ([1, 2], "float32"),
         ([True, False], "bool"),
         (2**63, "uint64"),
+        (-(2**63), "float32"),
         ([], "float32"),
         ([[1, 2], [3, 4]], "uint16"),
     ],
@@ -150,6 +151,9 @@ def test_numbers_take_bfloat16():
         (True, "int64"),
         (float("nan"), "int64"),
         (2**63, "int64"),
+        (-(2**63), "float16"),  # both casts give -2**63: to float16 and back
+        ([-(2**63), 1], "float16"),
+        (2**63 + 1, "float32"),
         ([2**53 + 1, 1.0], "int64"),  # numpy makes floats of both, and rounds the first
     ],
 )
