@@ -38,9 +38,8 @@ def register_adapter(kind: type | str, adapter: Adapter) -> None:
     Afterwards all verbs accept such objects, and those of subclasses, as arrays.
 
     Args:
-        kind: the class; or "module.Name" of a class, which need not be imported. Adapters
-            registered by class are tried first, then the buffer protocol, then adapters
-            registered by name.
+        kind: the class; or "module.Name" of a class, which need not be imported. An
+            adapter is used before the buffer protocol.
         adapter: takes an object and returns a numpy array on the same memory, not a copy,
             because some verbs write to it. Raises TypeError if that is impossible.
     """
@@ -169,20 +168,13 @@ def _shared_array(value: Any) -> NDArray[Any] | None:
     if isinstance(value, np.ndarray):
         return value.view(np.ndarray)
     for kind in type(value).__mro__:
-        if kind in _ADAPTERS:
-            return _ADAPTERS[kind](value)
+        for key in (kind, f"{kind.__module__}.{kind.__qualname__}"):
+            if key in _ADAPTERS:
+                return _ADAPTERS[key](value)
     try:
         return np.asarray(memoryview(value))
     except TypeError:
-        return _named_array(value)
-
-
-def _named_array(value: Any) -> NDArray[Any] | None:
-    """Return an array from an adapter that is registered by the name of a class, or None."""
-    for kind in type(value).__mro__:
-        if adapter := _ADAPTERS.get(f"{kind.__module__}.{kind.__qualname__}"):
-            return adapter(value)
-    return None
+        return None
 
 
 def _untyped(value: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
