@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,10 @@ from smbox.paths.work import Changes, Operation, RegionInfo
 from smbox.verbs import Extent, operand_of
 from smbox.wire.header import REQUEST_NBYTES_MAX
 from smbox.wire.ops import cut
+
+Kernels = tuple[KernelCode, KernelCode]
+PUT_KERNELS: Final = KernelCode.SCATTER_PUT, KernelCode.REPLACE
+SUM_KERNELS: Final = KernelCode.SCATTER_SUM, KernelCode.SUM
 
 
 class Rows:
@@ -117,7 +121,7 @@ class Rows:
         return self._paths.begin(self._putting(values))
 
     def _putting(self, values: Any) -> Changes:
-        return self._changes("put", KernelCode.SCATTER_PUT, KernelCode.REPLACE, values, 1)
+        return self._changes("put", PUT_KERNELS, values, 1)
 
     def accumulate(
         self, values: Any, scale: float = 1.0, *, timeout_s: float | None = None
@@ -137,33 +141,22 @@ class Rows:
 
     def _adding(self, values: Any, scale: float) -> Changes:
         scale_of(KernelCode.SUM, self._extent.info.dtype, scale)
-        kernels = KernelCode.SCATTER_SUM, KernelCode.SUM
-        return self._changes("accumulate", *kernels, values, scale)
+        return self._changes("accumulate", SUM_KERNELS, values, scale)
 
-    def _changes(
-        self, op: str, kernel: KernelCode, plain: KernelCode, values: Any, scale: float
-    ) -> Changes:
-        array = source_array(values, self.dtype, self.shape, may_be_narrower=True)
-        items: list[Operation] = []
-        if self._places.size:
-            table = array.reshape(self._places.size, -1).astype(self.dtype)
-            items = self._items(RowChange(op, kernel, plain, scale, self._places, table))
-        return Changes(op, self._extent.info, items)
-
-    def _items(self, change: RowChange) -> list[Operation]:
+    def _changes(self, op: str, kernels: Kernels, values: Any, scale: float) -> Changes:
         """Cut a change into commits, for each node those of its rows."""
-        pieces = self._extent.info.pieces(self._extent.first, self._extent.limit)
-        if len(pieces) == 1:
-            return list(row_items(pieces[0].info, pieces[0].first, change))
+        extent, places = self._extent, self._places
+        array = source_array(values, self.dtype, self.shape, may_be_narrower=True)
+        table = array.reshape(places.size, self._row_nbytes // self.dtype.itemsize)
+        table = table.astype(self.dtype, copy=False)
         items: list[Operation] = []
-        for piece in pieces:
-            first_row = (piece.begin - self._extent.first) // self._row_nbytes
-            local = change.places - first_row
+        for piece in extent.info.pieces(extent.first, extent.limit):
+            local = places - (piece.begin - extent.first) // self._row_nbytes
             here = np.flatnonzero((local >= 0) & (local < piece.nbytes // self._row_nbytes))
             if here.size:
-                mine = change._replace(places=local[here], values=change.values[here])
-                items += row_items(piece.info, piece.first, mine)
-        return items
+                mine = local[here], table[here]
+                items += row_items(piece.info, piece.first, op, kernels, scale, *mine)
+        return Changes(op, extent.info, items)
 
     def __len__(self) -> int:
         return self._places.size
@@ -189,27 +182,15 @@ def _indices(index: Any, extent: Extent) -> NDArray[np.int64]:
     return places.astype(np.int64)
 
 
-class RowChange(NamedTuple):
-    """A change of rows.
-
-    Attributes:
-        op: name of the verb.
-        scatter: kernel for the rows of one stripe.
-        plain: kernel that makes the same change to the pieces of a single row.
-        scale: factor of a sum, else 1.
-        places: ``i64[count]``, the rows; all are inside the region.
-        values: ``[count, elements of a row]`` of the region's dtype, C-contiguous.
-    """
-
-    op: str
-    scatter: KernelCode
-    plain: KernelCode
-    scale: float
-    places: NDArray[np.int64]
-    values: NDArray[Any]
-
-
-def row_items(info: RegionInfo, first: int, change: RowChange) -> Iterator[Operation]:
+def row_items(
+    info: RegionInfo,
+    first: int,
+    op: str,
+    kernels: Kernels,
+    scale: float,
+    places: NDArray[np.int64],
+    values: NDArray[Any],
+) -> Iterator[Operation]:
     """Cut a change of rows into commits within one stripe each.
 
     Changes of the same row keep their order: all are of the same kind, as the kind depends on
@@ -218,9 +199,13 @@ def row_items(info: RegionInfo, first: int, change: RowChange) -> Iterator[Opera
     Args:
         info: the region.
         first: byte of its data where row 0 begins.
-        change: the change.
+        op: name of the verb.
+        kernels: for the rows of one stripe, and for the pieces of a single row.
+        scale: factor of a sum, else 1.
+        places: ``i64[count]``, the rows; all are inside the region.
+        values: ``[count, elements of a row]`` of the region's dtype, C-contiguous.
     """
-    op, scatter, plain, scale, places, values = change
+    scatter, plain = kernels
     row_nbytes = values.nbytes // places.size
     begins = places * row_nbytes + first
     stripes = begins // STRIPE_NBYTES

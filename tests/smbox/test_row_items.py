@@ -5,7 +5,7 @@ import pytest
 
 from smbox.memory.kernels import KernelCode, scatter_operand
 from smbox.memory.layout import STRIPE_NBYTES
-from smbox.rows import RowChange, row_items
+from smbox.rows import SUM_KERNELS, row_items
 from smbox.wire.header import REQUEST_NBYTES_MAX
 
 ROW = 96
@@ -19,9 +19,8 @@ def info(client):
 
 def items_of(info, places, row=ROW, first=0):
     values = np.zeros((len(places), row // 4), np.float32)
-    codes = KernelCode.SCATTER_SUM, KernelCode.SUM
-    change = RowChange("accumulate", *codes, 1.0, np.array(places, np.int64), values)
-    return list(row_items(info, first, change))
+    rows = np.array(places, np.int64), values
+    return list(row_items(info, first, "accumulate", SUM_KERNELS, 1.0, *rows))
 
 
 def test_rows_of_a_stripe_travel_together_over_no_more_than_they_need(info):
