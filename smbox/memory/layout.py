@@ -141,19 +141,17 @@ class Slot:
     PID: Final = 3
     PID_STARTED: Final = 4
     STATE: Final = 5  # commits << 2 | SlotState
-    KERNEL: Final = 6
-    STRIPE: Final = 7  # index of the stripe
-    FIRST: Final = 8  # byte range in the region's data
-    LIMIT: Final = 9
-    PROGRESS: Final = 10  # number of bytes from FIRST that are saved
-    EXTENTS: Final = 11  # number of the next words that are in use
-    REGION: Final = 12  # global addresses, EXTENTS_MAX words
-    CHANNEL: Final = 16  # row of the channel table + 1, or 0
-    SERIAL: Final = 17  # of that row
-    NUMBER: Final = 18
-    RING: Final = 19  # id of the ring with the old bytes; 0: undo area 0 has them
-    RING_OFFSET: Final = 20  # byte of the ring
-    WORDS: Final = 21
+    STRIPE: Final = 6  # index of the stripe
+    FIRST: Final = 7  # first byte of the commit in the region's data
+    PROGRESS: Final = 8  # number of bytes from FIRST that are saved
+    EXTENTS: Final = 9  # number of the next words that are in use
+    REGION: Final = 10  # global addresses, EXTENTS_MAX words
+    CHANNEL: Final = 14  # row of the channel table + 1, or 0
+    SERIAL: Final = 15  # of that row
+    NUMBER: Final = 16
+    RING: Final = 17  # id of the ring with the old bytes; 0: undo area 0 has them
+    RING_OFFSET: Final = 18  # byte of the ring
+    WORDS: Final = 19
 
 
 class SlotState:

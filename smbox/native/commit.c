@@ -178,10 +178,8 @@ static void arm_channel(struct commit *commit) {
 static void arm(struct commit *commit) {
     struct slot *slot = commit->writer->slot;
     const struct order *order = commit->order;
-    store_relaxed(&slot->kernel, order->kernel);
     store_relaxed(&slot->stripe, commit->stripe);
     store_relaxed(&slot->first, commit->first);
-    store_relaxed(&slot->limit, commit->limit);
     store_relaxed(&slot->progress, 0);
     store_relaxed(&slot->extents, order->extents);
     for (u64 at = 0; at < order->extents; at++)

@@ -54,9 +54,8 @@ enum { REGION_FREED = 3 };
 struct slot {
     u64 magic, format, id, pid, pid_started;
     word state;           /* commits << 2 | SLOT_... */
-    word kernel;          /* for debugging only */
     word stripe;          /* index */
-    word first, limit;    /* bytes of the region's data */
+    word first;           /* byte of the region's data where the commit begins */
     word progress;        /* bytes from first on whose old bytes are saved */
     word extents;         /* how many of the next are in use */
     word region[EXTENTS_MAX]; /* global addresses */
@@ -67,7 +66,7 @@ struct slot {
     word ring_offset;     /* byte of the ring's segment */
 };
 _Static_assert(offsetof(struct slot, state) == 40, "word 5");
-_Static_assert(sizeof(struct slot) == 168, "21 words");
+_Static_assert(sizeof(struct slot) == 152, "19 words");
 enum { SLOT_FREE = 0, SLOT_ARMED = 1, SLOT_COMMITTED = 2, SLOT_STATE = 3, SLOT_COMMITS = 4 };
 
 /* One row of the node's channel table. */

@@ -37,7 +37,7 @@ def leave_open(
     stripe = first // layout.STRIPE_NBYTES
     writer = Writer.create(regions[0].node)
     words = writer.words
-    words[Slot.STRIPE], words[Slot.FIRST], words[Slot.LIMIT] = stripe, first, limit
+    words[Slot.STRIPE], words[Slot.FIRST] = stripe, first
     words[Slot.PROGRESS], words[Slot.EXTENTS] = saved, len(regions)
     words[Slot.CHANNEL], words[Slot.SERIAL], words[Slot.NUMBER] = channel
     words[Slot.STATE] = state
