@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Final, TypeVar
 
 import msgspec
@@ -29,6 +30,11 @@ CONTROL_NBYTES_MAX: Final = 2 << 20
 """Bytes of a msgpack body; an error carries the old bytes of the commits before it."""
 
 B = TypeVar("B", bound=Body)
+
+_FIELDS: Final = (
+    "op kernel status request number address nbytes scale version numbers generation operand"
+)
+_fields_of: Final = attrgetter(*_FIELDS.split())  # after magic and protocol
 
 _READS: Final = frozenset({Op.GET, Op.LEND, Op.STAMPS})
 
@@ -78,22 +84,7 @@ class Header:
             LocalProtocolError: a field does not fit its bits.
         """
         try:
-            return header.LAYOUT.pack(
-                header.MAGIC,
-                header.PROTOCOL,
-                self.op,
-                self.kernel,
-                self.status,
-                self.request,
-                self.number,
-                self.address,
-                self.nbytes,
-                self.scale,
-                self.version,
-                self.numbers,
-                self.generation,
-                self.operand,
-            )
+            return header.LAYOUT.pack(header.MAGIC, header.PROTOCOL, *_fields_of(self))
         except struct.error as error:
             raise LocalProtocolError("a header field does not fit", op=self.op) from error
 
