@@ -131,11 +131,6 @@ def native_scale(code: KernelCode, dtype: DType, scale: Scale) -> float:
     Raises:
         ConfigError: as ``scale_of``.
     """
-    return _native_scale(code, dtype, scale) or _native_scale.__wrapped__(code, dtype, scale)
-
-
-@lru_cache(maxsize=256)  # the cache takes -0.0 for 0.0, the callers do not
-def _native_scale(code: KernelCode, dtype: DType, scale: Scale) -> float:
     factor = scale_of(code, dtype, scale)
     if dtype.kind == "float":
         return float(factor)
@@ -153,12 +148,12 @@ def scale_of(code: KernelCode, dtype: DType, scale: Scale = 1) -> Any:
     """
     try:
         found = _scale_of(code, dtype, scale)
-        return found or _scale_of.__wrapped__(code, dtype, scale)  # -0.0, as above
+        return found or _scale_of.__wrapped__(code, dtype, scale)
     except (TypeError, OverflowError) as error:
         raise ConfigError("scale is not a number that fits", dtype=dtype.name) from error
 
 
-@lru_cache(maxsize=256, typed=True)
+@lru_cache(maxsize=256, typed=True)  # the cache takes -0.0 for 0.0, the caller does not
 def _scale_of(code: KernelCode, dtype: DType, scale: Scale) -> Any:
     kernel = KERNELS[code]
     if dtype.kind not in kernel.kinds:
