@@ -92,15 +92,19 @@ class PathPair:
         if opened is None:
             opened = self.open()
         if info is not None and info.node_uuid != self._uuid:
-            raise _lost(info)
+            raise PeerLostError(
+                "the region is in another memory than this box: use the box that the region"
+                " came from; or the memory was replaced: connect again and attach the new"
+                " region",
+                region=info.name,
+                outcome="none",
+            )
         return opened.data
 
     def control(self, info: RegionInfo | None = None) -> ControlPath:
         """Return the control path; raises as ``data`` does."""
-        control = self.open().control
-        if info is not None and info.node_uuid != self._uuid:
-            raise _lost(info)
-        return control
+        self.data(info)
+        return self.open().control
 
     def seconds(self, timeout_s: float | None) -> float:
         """Return how long to wait: the argument, or the timeout of the settings.
@@ -201,15 +205,6 @@ class PathPair:
     def __reduce__(self) -> tuple[Callable[..., PathPair], tuple[object, ...]]:
         """Pickle the settings."""
         return shared, (self.config, self._opener)
-
-
-def _lost(info: RegionInfo) -> PeerLostError:
-    return PeerLostError(
-        "the region is in another memory than this box: use the box that the region came from;"
-        " or the memory was replaced: connect again and attach the new region",
-        region=info.name,
-        outcome="none",
-    )
 
 
 _PAIRS: weakref.WeakSet[PathPair] = weakref.WeakSet()
