@@ -14,7 +14,7 @@ from smbox.errors import (
     RegionFreedError,
 )
 from smbox.memory.channels import ChannelKey
-from smbox.memory.layout import RegionState, align
+from smbox.memory.layout import RegionHeader, RegionState, align
 from smbox.memory.mapped import Building, MappedRegion
 from smbox.memory.node_memory import NodeMemory
 from smbox.memory.region_header import RegionSpec, check_same_layout
@@ -104,7 +104,7 @@ class Registry:
     ) -> MappedRegion:
         """Register a completed region under its address and, if published, its name."""
         region = building.finish(RegionState.LIVE if publish else RegionState.BUILDING)
-        self._memory.add(region)
+        self._memory.regions[region.address] = region
         insort(self._addresses, region.address)
         if publish:
             self._names[_key(region.spec)] = region
@@ -128,7 +128,7 @@ class Registry:
             return region
         winner = self._names.get(_key(region.spec))
         if winner is None:
-            self._memory.publish(region)
+            region.header[RegionHeader.STATE] = RegionState.LIVE
             self._unpublished.pop(address, None)
             self._names[_key(region.spec)] = region
             return region

@@ -110,14 +110,6 @@ class NodeMemory:
         self._claimed_nbytes = used + wanted
         self._claims_left = len(self.regions) // 4
 
-    def add(self, region: MappedRegion) -> None:
-        """Add a finished region."""
-        self.regions[region.address] = region
-
-    def publish(self, region: MappedRegion) -> None:
-        """Change the state of a region from BUILDING to LIVE."""
-        region.header[RegionHeader.STATE] = RegionState.LIVE
-
     def free(self, region: MappedRegion) -> None:
         """Free a region; its memory is freed with the last mapping of any process."""
         del self.regions[region.address]

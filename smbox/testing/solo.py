@@ -22,7 +22,7 @@ from smbox.errors import (
     RegionFreedError,
     RegionNotFoundError,
 )
-from smbox.memory.layout import RegionState
+from smbox.memory.layout import RegionHeader, RegionState
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.node_memory import NodeMemory
 from smbox.memory.region_header import RegionSpec
@@ -73,7 +73,7 @@ class SoloControl:
                 pass
             state = RegionState.LIVE if request.publish else RegionState.BUILDING
             region = building.finish(state)
-            self.memory.add(region)
+            self.memory.regions[region.address] = region
             self._created[token] = region
             return self._info(region)
 
@@ -83,7 +83,7 @@ class SoloControl:
             ours = self._at(info.address)
             found = self._find(info.name, info.kind)
             if found is None:
-                self.memory.publish(ours)
+                ours.header[RegionHeader.STATE] = RegionState.LIVE
                 return self._info(ours)
             self.memory.free(ours)
             if not exist_ok:

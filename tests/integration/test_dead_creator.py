@@ -104,10 +104,10 @@ def test_a_node_killed_anywhere_in_it(what):
             if what == "create":
                 begin()
                 address = memory.superblock.take_address(spec.nbytes)
-                memory.add(build(name, spec, address, 3.0))
+                memory.regions[address] = build(name, spec, address, 3.0)
             else:
                 region = build(name, spec, memory.superblock.take_address(spec.nbytes), 3.0)
-                memory.add(region)
+                memory.regions[region.address] = region
                 begin()
                 memory.free(region)
             sys.settrace(None)

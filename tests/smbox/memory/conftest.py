@@ -31,7 +31,7 @@ def make(memory: NodeMemory) -> Callable[..., MappedRegion]:
         spec = RegionSpec(name, dtypes.of(data.dtype), data.shape, **options)
         region = build(memory.name, spec, memory.superblock.take_address(spec.nbytes))
         region.array()[...] = data
-        memory.add(region)
+        memory.regions[region.address] = region
         return region
 
     return make
