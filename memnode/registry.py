@@ -34,7 +34,6 @@ class Registry:
         self._memory = memory
         self._names = {_key(region.spec): region for region in memory.regions.values()}
         self._addresses = sorted(memory.regions)
-        self._located: tuple[int, int, MappedRegion | None] = (0, 0, None)
         # by address of an unpublished region: its creator, and whether it is scratch
         self._unpublished: dict[int, tuple[ChannelKey, bool]] = {}
 
@@ -48,15 +47,10 @@ class Registry:
             RegionFreedError: the region at this address was freed.
             AddressRangeError: no region ever had this address.
         """
-        first, limit, found = self._located  # cache of the last result: requests repeat it
-        if found is not None and first <= address < limit:
-            return found
         at = bisect_right(self._addresses, address) - 1
         if at >= 0:
             region = self._memory.regions[self._addresses[at]]
-            limit = region.address + align(max(region.nbytes, 1))
-            if address < limit:
-                self._located = (region.address, limit, region)
+            if address < region.address + align(max(region.nbytes, 1)):
                 return region
         superblock = self._memory.superblock
         if superblock.first_address <= address < superblock.high_water:
@@ -196,7 +190,6 @@ class Registry:
         if self._names.get(_key(region.spec)) is region:
             del self._names[_key(region.spec)]
         self._unpublished.pop(region.address, None)
-        self._located = (0, 0, None)
         self._addresses.remove(region.address)
         self._memory.free(region)
 
