@@ -62,11 +62,6 @@ class Writer:
         self.short: Any = native.short.smbox_commit
         self.long: Any = native.long.smbox_commit
 
-    @property
-    def done(self) -> int:
-        """The byte up to which the last order is committed."""
-        return orders.order_outcome(self.order)[0]
-
     @classmethod
     def create(cls, node: str) -> Self:
         """Create a slot of this process in the memory of ``node``.

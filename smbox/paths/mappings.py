@@ -77,9 +77,6 @@ class Mappings:
         self._mutex = threading.RLock()
         self.close()
 
-    def __len__(self) -> int:
-        return len(self._regions)
-
 
 def why_not_shared(node: NodeInfo) -> str | None:
     """Return why this process cannot map the node's memory; None if it can."""

@@ -38,6 +38,11 @@ def build(
         raise
 
 
+def done_of(writer: Writer) -> int:
+    """Return the byte up to which the last order is committed."""
+    return orders.order_outcome(writer.order)[0]
+
+
 def commit(  # noqa: PLR0913 - the words of one order
     writer: Writer,
     regions: tuple[MappedRegion, ...],
@@ -57,7 +62,7 @@ def commit(  # noqa: PLR0913 - the words of one order
 ) -> None:
     """Change the bytes ``[first, limit)`` of a region, stripe by stripe, each one a commit.
 
-    After an error, ``writer.done`` is the byte up to which all is committed and answered.
+    After an error, ``done_of(writer)`` is the byte up to which all is committed and answered.
 
     Args:
         writer: the calling thread's writer.
@@ -76,7 +81,7 @@ def commit(  # noqa: PLR0913 - the words of one order
         number: of the first stripe's commit; the next stripe's is the next.
 
     Raises:
-        StripeBusy, RegionFreedError: the stripe at ``writer.done`` is held, or was freed.
+        StripeBusy, RegionFreedError: the stripe at ``done_of(writer)`` is held, or was freed.
         LayoutMismatchError: kernel, range and source do not fit each other; nothing changed.
         SegmentError: a dead writer's journal is damaged; the stripe stays open.
     """

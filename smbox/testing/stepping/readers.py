@@ -23,7 +23,7 @@ from smbox.memory.mapped import MappedRegion
 from smbox.memory.node_memory import NodeMemory
 from smbox.memory.reading import Reader
 from smbox.testing.dead_writer import leave_open
-from smbox.testing.regions import commit
+from smbox.testing.regions import commit, done_of
 from smbox.testing.stepping import case_memory, small_memory
 from smbox.testing.stepping.case_memory import open_case
 from smbox.testing.stepping.cases import Case
@@ -192,7 +192,7 @@ class Writes:
                 at=self._at,
             )
         except StripeBusy:
-            self._at = self._writer.done
+            self._at = done_of(self._writer)
             return False
         self.value += 1
         self._at = None

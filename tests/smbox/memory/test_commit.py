@@ -21,7 +21,7 @@ from smbox.memory.layout import (
 )
 from smbox.memory.orders import Block, Output, Result
 from smbox.testing.kernels import stepped
-from smbox.testing.regions import commit
+from smbox.testing.regions import commit, done_of
 
 SUM = KernelCode.SUM
 COUNT = STRIPE_NBYTES // 4 + 5
@@ -42,7 +42,7 @@ def test_a_change_hands_back_what_was_there(memory, region):
     assert old.tolist() == [1, 2]
     assert region.array()[:5].tolist() == [0, 7, 8, 3, 4]
     assert region.version() == 1
-    assert memory.writer.done == 12
+    assert done_of(memory.writer) == 12
     assert int(memory.writer.words[Slot.STATE]) & SlotState.MASK == SlotState.FREE
 
 
@@ -81,7 +81,7 @@ def test_a_held_stripe_is_busy_and_the_call_goes_on_behind_what_is_done(memory, 
     with pytest.raises(StripeBusy) as busy:
         commit(memory.writer, (region,), SUM, 0, region.nbytes, twos(COUNT), 0.5)
     assert (busy.value.region, busy.value.stripe) == (region, 1)
-    assert memory.writer.done == STRIPE_NBYTES
+    assert done_of(memory.writer) == STRIPE_NBYTES
     other.unlock(region.lock_byte(1))
     commit(
         memory.writer,
@@ -91,7 +91,7 @@ def test_a_held_stripe_is_busy_and_the_call_goes_on_behind_what_is_done(memory, 
         region.nbytes,
         twos(COUNT),
         0.5,
-        at=memory.writer.done,
+        at=done_of(memory.writer),
     )
     assert np.array_equal(region.array(), np.arange(1, COUNT + 1, dtype=np.float32))
 
