@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from smbox.address import NODE_MAX
-from smbox.config import TCP_FORM, check_memory, is_host
+from smbox.config import check_memory, split_address
 from smbox.errors import ConfigError
 
 IPC_PATH_LENGTH_MAX: Final = 107  # sun_path of a unix socket, less its final zero
@@ -40,21 +40,14 @@ class Bind:
         Raises:
             ConfigError: neither tcp nor ipc, or the port or path is missing or invalid.
         """
-        scheme, separator, rest = address.partition("://")
-        if not separator or scheme not in {"tcp", "ipc"} or not rest:
-            raise ConfigError("bind to tcp://HOST:PORT or ipc://PATH", address=address)
-        if scheme == "ipc":
-            if len(rest.encode()) > IPC_PATH_LENGTH_MAX:
-                raise ConfigError(
-                    "the path of an ipc address is too long for a unix socket",
-                    address=address,
-                    length_max=IPC_PATH_LENGTH_MAX,
-                )
-            return cls(address, scheme, rest, 0)
-        host, _, port = rest.rpartition(":")
-        if not is_host(host) or not port.isdecimal() or int(port) > 65535:
-            raise ConfigError(TCP_FORM, address=address)
-        return cls(address, scheme, host, int(port))
+        scheme, host, port = split_address(address, ("tcp", "ipc"))
+        if scheme == "ipc" and len(host.encode()) > IPC_PATH_LENGTH_MAX:
+            raise ConfigError(
+                "the path of an ipc address is too long for a unix socket",
+                address=address,
+                length_max=IPC_PATH_LENGTH_MAX,
+            )
+        return cls(address, scheme, host, port)
 
     @property
     def is_private(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from numbers import Real
 from typing import Any, Final
@@ -131,15 +131,27 @@ def scheme_of(address: str) -> str:
     Raises:
         ConfigError: ``address`` has another form.
     """
-    scheme, separator, rest = address.partition("://")
-    if not separator or scheme not in SCHEMES or not rest:
-        raise ConfigError("an address is tcp://host:port or ipc://path", address=address)
-    if scheme == "tcp":
-        host, colon, port = rest.rpartition(":")
-        is_port = port.isdecimal() and 0 < int(port) < 1 << 16
-        if not colon or not is_port or not is_host(host):
-            raise ConfigError(TCP_FORM, address=address)
+    scheme, _, port = split_address(address, SCHEMES)
+    if scheme == "tcp" and not port:
+        raise ConfigError(TCP_FORM, address=address)
     return scheme
+
+
+def split_address(address: str, schemes: Collection[str]) -> tuple[str, str, int]:
+    """Return the scheme of ``address``, its host or path, and its port: 0 if it has none.
+
+    Raises:
+        ConfigError: ``address`` has another form.
+    """
+    scheme, _, rest = address.partition("://")
+    if scheme not in schemes or not rest:
+        raise ConfigError("an address is tcp://host:port or ipc://path", address=address)
+    if scheme != "tcp":
+        return scheme, rest, 0
+    host, _, port = rest.rpartition(":")
+    if not is_host(host) or not port.isdecimal() or int(port) >= 1 << 16:
+        raise ConfigError(TCP_FORM, address=address)
+    return scheme, host, int(port)
 
 
 def is_host(text: str) -> bool:

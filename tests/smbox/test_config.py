@@ -81,6 +81,7 @@ def test_the_scheme_chooses_the_transport(address, scheme):
         "tcp://:7070",
         "tcp://h:x",
         "tcp://h:70000",
+        "tcp://h:0",
         "udp://h:1",
         "tcp://::1:7070",
         "tcp://[::1:7070",
