@@ -54,16 +54,14 @@ def create(context: Context, channel: Channel, request: Request) -> Reply | Park
         region = context.builds.step(build)
     if region is None:
         return Park.SLICE
-    is_own = region.spec.token == int.from_bytes(body.token, "little")
-    return reply_to(request, body=describe(region, created=is_own))
+    return reply_to(request, body=describe(region))
 
 
 def publish(context: Context, _channel: Channel, request: Request) -> Reply:
     """Make a region live under its name."""
     body = cast("messages.Publish", request.body)
     region = context.registry.publish(body.address, exist_ok=body.exist_ok)
-    created = region.address == body.address
-    return reply_to(request, body=describe(region, created=created))
+    return reply_to(request, body=describe(region))
 
 
 def attach(context: Context, _channel: Channel, request: Request) -> Reply:

@@ -194,20 +194,11 @@ class Registry:
         self._memory.free(region)
 
 
-def describe(region: MappedRegion, *, created: bool = False) -> RegionBody:
+def describe(region: MappedRegion) -> RegionBody:
     """Return the description of a region for a reply."""
     spec = region.spec
     return RegionBody(
-        address=region.address,
-        name=spec.name,
-        kind=spec.kind,
-        dtype=spec.dtype.name,
-        shape=spec.shape,
-        nbytes=region.nbytes,
-        consistency=spec.consistency,
-        version=region.version(),
-        created=created,
-        live=region.state == RegionState.LIVE,
+        region.address, spec.name, spec.kind, spec.dtype.name, spec.shape, spec.consistency
     )
 
 

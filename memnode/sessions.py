@@ -22,9 +22,8 @@ from smbox.errors import (
     SmboxError,
 )
 from smbox.memory.channels import ChannelKey, ChannelRow
-from smbox.memory.layout import FORMAT, STRIPE_NBYTES, Ring
+from smbox.memory.layout import Ring
 from smbox.wire.codec import Reply, Request, refuse
-from smbox.wire.header import LONG_NBYTES_MAX, REQUEST_NBYTES_MAX
 from smbox.wire.messages import Hello, Welcome
 from smbox.wire.ops import Status
 from smbox.wire.proving import challenge_of, client_proof, node_proof
@@ -174,10 +173,6 @@ class Sessions:
             node_uuid=superblock.uuid,
             node_id=superblock.node_id,
             incarnation=superblock.incarnation,
-            memory_format=FORMAT,
-            stripe_nbytes=STRIPE_NBYTES,
-            request_nbytes_max=REQUEST_NBYTES_MAX,
-            long_nbytes_max=LONG_NBYTES_MAX,
             window=WINDOW_MAX,
             ring_entries=Ring.ENTRIES,
             answers_nbytes=ANSWERS_NBYTES,

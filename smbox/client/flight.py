@@ -178,10 +178,8 @@ class Flight:
         known, is_due = self.node, any(message.numbers for message in self.messages)
         if known is None or not (is_due or node.resumed):
             self._next = node.applied + 1
-        elif (
-            known.epoch != node.epoch
-            or not self.acknowledged <= node.applied < self._next
-            or (is_due and not node.resumed)
+        elif not self.acknowledged <= node.applied < self._next or (
+            is_due and not node.resumed
         ):
             raise SessionExpiredError("the node has forgotten this client", outcome="unknown")
         self.node = node

@@ -18,8 +18,6 @@ def welcome(**fields: Any) -> Welcome:
         "node_uuid": bytes(16),
         "node_id": 1,
         "incarnation": 1,
-        "stripe_nbytes": 512 * 1024,
-        "request_nbytes_max": 1 << 20,
         "window": 4,
         "ring_entries": 6,
         "applied": 0,

@@ -69,11 +69,6 @@ class Welcome(Body, frozen=True):
         node_uuid: of its memory.
         node_id: upper 16 bits of its addresses.
         incarnation: how often a node has opened this memory.
-        epoch: of the memory; 0, reserved for restored memory.
-        memory_format: version of the layout in shared memory, for local clients.
-        stripe_nbytes: bytes of a stripe; a change takes a number for each stripe it touches.
-        request_nbytes_max: bytes of region data in one request or reply.
-        long_nbytes_max: the same for a change with a source, or a LEND.
         window: requests of one channel that may be in flight.
         ring_entries: a change that is answered with bytes may take number n once
             n - ring_entries is acknowledged.
@@ -91,18 +86,13 @@ class Welcome(Body, frozen=True):
     node_uuid: Id16
     node_id: Annotated[int, msgspec.Meta(ge=0, lt=1 << 16)]
     incarnation: Count
-    stripe_nbytes: Annotated[int, msgspec.Meta(gt=0)]
-    request_nbytes_max: Annotated[int, msgspec.Meta(gt=0)]
     window: Annotated[int, msgspec.Meta(gt=0)]
     ring_entries: Annotated[int, msgspec.Meta(gt=0)]
     applied: Count
-    epoch: Count = 0
-    memory_format: Count = 0
     resumed: bool = False
     answers_nbytes: Annotated[int, msgspec.Meta(gt=0)] = 4 << 20
     sources_nbytes: Annotated[int, msgspec.Meta(gt=0)] = 4 << 20
     lent_nbytes: Annotated[int, msgspec.Meta(gt=0)] = 16 << 20
-    long_nbytes_max: Annotated[int, msgspec.Meta(gt=0)] = 1 << 20
     proof: Annotated[bytes, msgspec.Meta(max_length=PROOF_NBYTES)] = b""
 
 
@@ -179,23 +169,14 @@ class ListRegions(Body, frozen=True):
 
 
 class RegionBody(Body, frozen=True):
-    """Describes one region; answers CREATE, PUBLISH and ATTACH.
-
-    Attributes:
-        created: this request (or an earlier copy of it) created the region.
-        live: False while BUILDING.
-    """
+    """Describes one region; answers CREATE, PUBLISH and ATTACH."""
 
     address: Count
     name: str
     kind: Kind
     dtype: str
     shape: tuple[Count, ...]
-    nbytes: Count
     consistency: Consistency
-    version: Count = 0
-    created: bool = False
-    live: bool = True
 
 
 class Regions(Body, frozen=True):

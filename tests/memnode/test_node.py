@@ -12,7 +12,7 @@ from memnode import sessions
 from memnode.node import Node
 from memnode.sessions import SILENT_S
 from smbox.memory.journal import Writer
-from smbox.memory.layout import FORMAT, STRIPE_NBYTES, slot_name
+from smbox.memory.layout import slot_name
 from smbox.memory.segment import listing
 from smbox.wire.codec import Header, Request, encode_request
 from smbox.wire.messages import Empty, Hello
@@ -25,7 +25,6 @@ def test_the_welcome_says_who_the_node_is_and_its_limits(bench):
     assert welcome.node_name == bench.name
     assert welcome.node_uuid == bench.memory.superblock.uuid
     assert (welcome.applied, welcome.resumed) == (0, False)
-    assert (welcome.stripe_nbytes, welcome.memory_format) == (STRIPE_NBYTES, FORMAT)
     assert (welcome.window, welcome.ring_entries) == (16, 32)
 
 

@@ -12,6 +12,7 @@ from smbox.errors import (
     RegionFreedError,
 )
 from smbox.memory.region_header import RegionSpec
+from smbox.wire.messages import RegionBody
 
 FLOAT32 = dtypes.by_name("float32")
 
@@ -137,9 +138,9 @@ def test_live_regions_are_listed_by_address(registry):
 
 def test_what_is_said_of_a_region(registry):
     region = make(registry, spec(shape=(4, 2)))
-    body = describe(region, created=True)
-    assert (body.name, body.shape, body.nbytes, body.dtype) == ("w", (4, 2), 32, "float32")
-    assert (body.version, body.created, body.live) == (0, True, True)
+    assert describe(region) == RegionBody(
+        address=region.address, name="w", kind=1, dtype="float32", shape=(4, 2), consistency=1
+    )
 
 
 def test_a_new_registry_knows_what_the_memory_holds(bench, registry):

@@ -21,7 +21,7 @@ from smbox.wire.ops import ANSWERS, CONTROL, OPERANDS, SOURCES, WHOLE_KERNELS, O
 
 ID = bytes(range(16))
 REGION = messages.RegionBody(
-    address=1 << 48, name="w", kind=1, dtype="float32", shape=(2, 3), nbytes=24, consistency=1
+    address=1 << 48, name="w", kind=1, dtype="float32", shape=(2, 3), consistency=1
 )
 BODIES = {
     Op.HELLO: messages.Hello(client_id=ID, channel=2, proof=b"p", nonce=b"n", pid=7, host="h"),
@@ -40,8 +40,6 @@ ANSWER_BODIES = {
         node_uuid=ID,
         node_id=1,
         incarnation=2,
-        stripe_nbytes=512,
-        request_nbytes_max=1024,
         window=16,
         ring_entries=32,
         applied=9,
