@@ -36,9 +36,10 @@ static u64 states_of(u64 optimizer) { return optimizer == ADAM ? 2 : 1; }
 
 /* ---- validation of orders --------------------------------------------------------------------- */
 
+/* The operand is count, row_nbytes, places, values. */
 static int has_good_scatter(const struct order *order, u64 itemsize) {
     u64 count, row_nbytes, place;
-    if (order->source_nbytes < 16)
+    if (order->source_nbytes < 16 || order->operand != order->region[0]->dtype)
         return 0;
     memcpy(&count, order->source, 8);
     memcpy(&row_nbytes, order->source + 8, 8);
@@ -249,6 +250,21 @@ static u64 output_itemsize(const struct order *order) {
     return smbox_itemsize(order->output == OUTPUT_MOVED ? order->operand : order->region[0]->dtype);
 }
 
+/* Run the kernel on each row: the operand is count, row_nbytes, places, values. */
+static void scatter(const struct commit *commit, u8 *begin, struct operation row, u64 itemsize) {
+    const u8 *places = row.source + 16;
+    u64 count, place;
+    memcpy(&count, row.source, 8);
+    memcpy(&row.nbytes, row.source + 8, 8);
+    row.count = row.nbytes / itemsize;
+    row.source = places + 8 * count;
+    for (u64 i = 0; i < count; i++, row.source += row.nbytes) {
+        memcpy(&place, places + 8 * i, 8);
+        u8 *const at[EXTENTS_MAX] = {begin + place * row.nbytes};
+        commit->kernel(at, &row);
+    }
+}
+
 /* Run the kernel on bytes [from, from + nbytes) of the range. */
 static void run_kernel(const struct commit *commit, u64 from, u64 nbytes) {
     const struct order *order = commit->order;
@@ -264,7 +280,10 @@ static void run_kernel(const struct commit *commit, u64 from, u64 nbytes) {
         operation.source += scaled(done, itemsize, smbox_itemsize(order->operand));
     if (order->output_to)
         operation.output_to = order->output_to + scaled(done, itemsize, output_itemsize(order));
-    commit->kernel(at, &operation);
+    if (order->kernel == SCATTER_PUT || order->kernel == SCATTER_SUM)
+        scatter(commit, at[0], operation, itemsize);
+    else
+        commit->kernel(at, &operation);
 }
 
 /* Save the old bytes of a block, so that a recoverer can undo what the kernel does to it. */

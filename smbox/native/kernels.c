@@ -78,12 +78,6 @@ static inline double narrow_f64(double value) { return value; }
     DEFINE_SCALE(f32, float) DEFINE_SCALE(f64, double) DEFINE_SCALE(f16, float)                  \
     DEFINE_SCALE(bf16, float)
 
-#define ALL_SCATTERS                                                                             \
-    DEFINE_SCATTER(replace, u8) DEFINE_SCATTER(sum_bool, u8)                                     \
-    DEFINE_SCATTER(sum_u8, u8) DEFINE_SCATTER(sum_u16, u16)                                      \
-    DEFINE_SCATTER(sum_u32, u32) DEFINE_SCATTER(sum_u64, u64) DEFINE_SCATTER(sum_f16, u16)       \
-    DEFINE_SCATTER(sum_bf16, u16) DEFINE_SCATTER(sum_f32, float) DEFINE_SCATTER(sum_f64, double)
-
 #define ALL_DOTS                                                                                 \
     DEFINE_DOT(f16) DEFINE_DOT(bf16) DEFINE_DOT(f32) DEFINE_DOT(f64)                             \
     static dot_fn *const LEVEL(dots)[DTYPES] = {                                                 \
@@ -102,9 +96,7 @@ enum { ELASTIC_MOVED = ADAM + 1, ELASTIC_DELTA, ROWS };
 #define WHOLE_COLUMN(column, T, U)                                                               \
     [REPLACE][column] = LEVEL(replace), [SUM][column] = LEVEL(sum_##U),                          \
     [MIN][column] = LEVEL(min_##T), [MAX][column] = LEVEL(max_##T),                              \
-    [COMPARE_SWAP][column] = LEVEL(swap_##U), [SCALE][column] = LEVEL(scale_##U),                \
-    [SCATTER_PUT][column] = LEVEL(scatter_replace),                                              \
-    [SCATTER_SUM][column] = LEVEL(scatter_sum_##U)
+    [COMPARE_SWAP][column] = LEVEL(swap_##U), [SCALE][column] = LEVEL(scale_##U)
 
 #define ARITHMETIC_COLUMN(column, name)                                                          \
     [SUM][column] = LEVEL(sum_##name), [MIN][column] = LEVEL(min_##name),                        \
@@ -117,9 +109,7 @@ enum { ELASTIC_MOVED = ADAM + 1, ELASTIC_DELTA, ROWS };
 
 #define FLOAT_COLUMN(column, name)                                                               \
     ARITHMETIC_COLUMN(column, name), [REPLACE][column] = LEVEL(replace),                         \
-    [SCALE][column] = LEVEL(scale_##name),                                                       \
-    [SCATTER_PUT][column] = LEVEL(scatter_replace),                                              \
-    [SCATTER_SUM][column] = LEVEL(scatter_sum_##name)
+    [SCALE][column] = LEVEL(scale_##name)
 
 #define NARROW_COLUMN(column, name)                                                              \
     ARITHMETIC_COLUMN(column, name), [REPLACE][column] = LEVEL(put_##name)
@@ -130,8 +120,6 @@ enum { ELASTIC_MOVED = ADAM + 1, ELASTIC_DELTA, ROWS };
         [SUM][DTYPE_BOOL] = LEVEL(sum_bool),                                                     \
         [MIN][DTYPE_BOOL] = LEVEL(min_bool),                                                     \
         [MAX][DTYPE_BOOL] = LEVEL(sum_bool),                                                     \
-        [SCATTER_PUT][DTYPE_BOOL] = LEVEL(scatter_replace),                                      \
-        [SCATTER_SUM][DTYPE_BOOL] = LEVEL(scatter_sum_bool),                                     \
         WHOLE_COLUMN(DTYPE_INT8, i8, u8),                                                        \
         WHOLE_COLUMN(DTYPE_INT16, i16, u16),                                                     \
         WHOLE_COLUMN(DTYPE_INT32, i32, u32),                                                     \
@@ -188,7 +176,7 @@ static void withdraw(u8 *const at[], const struct operation *operation) {
 
 #define LEVEL(name) name##_plain
 #include "kernels.h"
-ALL_FLOATS ALL_SCATTERS ALL_DOTS DEFINE_TABLE
+ALL_FLOATS ALL_DOTS DEFINE_TABLE
 #undef LEVEL
 
 #if defined(__x86_64__)
@@ -200,7 +188,7 @@ ALL_FLOATS ALL_SCATTERS ALL_DOTS DEFINE_TABLE
 #endif
 #define LEVEL(name) name##_avx2
 #include "kernels.h"
-ALL_FLOATS ALL_SCATTERS ALL_DOTS DEFINE_TABLE
+ALL_FLOATS ALL_DOTS DEFINE_TABLE
 #undef LEVEL
 #if defined(__clang__)
 #pragma clang attribute pop
@@ -242,6 +230,8 @@ static u64 row_of(u64 kernel, u64 output) {
         return ELASTIC_MOVED;
     if (kernel == ELASTIC && output == OUTPUT_DELTA)
         return ELASTIC_DELTA;
+    if (kernel == SCATTER_PUT || kernel == SCATTER_SUM)
+        return kernel == SCATTER_PUT ? REPLACE : SUM; /* of each row */
     return kernel <= ADAM ? kernel : 0; /* row and column 0 are empty */
 }
 

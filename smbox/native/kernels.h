@@ -166,24 +166,6 @@ KERNEL(min_bool) {
 #define ROOT_float(value) __builtin_sqrtf(value)
 #define ROOT_double(value) __builtin_sqrt(value)
 
-/* ---- rows: the operand is count, row_nbytes, places, values; commit.c has checked it ------------ */
-
-#define DEFINE_SCATTER(name, T)                                                                  \
-    KERNEL(scatter_##name) {                                                                     \
-        u64 count, row_nbytes, place;                                                            \
-        memcpy(&count, operation->source, 8);                                                    \
-        memcpy(&row_nbytes, operation->source + 8, 8);                                           \
-        struct operation row = *operation;                                                       \
-        row.count = row_nbytes / sizeof(T);                                                      \
-        row.nbytes = row_nbytes;                                                                 \
-        for (u64 i = 0; i < count; i++) {                                                        \
-            memcpy(&place, operation->source + 16 + 8 * i, 8);                                   \
-            row.source = operation->source + 16 + 8 * count + i * row_nbytes;                    \
-            u8 *const target[EXTENTS_MAX] = {at[0] + place * row_nbytes};                        \
-            LEVEL(name)(target, &row);                                                           \
-        }                                                                                        \
-    }
-
 /* ---- sums of products ---------------------------------------------------------------------- */
 
 /* Sum k takes the products k, k + 8, k + 16, ...; then the eight sums are added. Vectors of any
