@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from smbox.errors import LocalProtocolError, RemoteProtocolError, VersionMismatchError
+from smbox.errors import RemoteProtocolError, VersionMismatchError
 
 Buffer = bytes | bytearray | memoryview
 """A frame: any object that exposes its bytes without a copy."""
@@ -63,18 +63,10 @@ def pack_scale(scale: float, kind: str) -> bytes:
     """Encode a scale as 8 bytes in the form of the region's dtype.
 
     Args:
-        scale: the factor; an int for integer regions.
+        scale: the factor; an int for integer regions. ``kernels.scale_of`` has checked it.
         kind: ``"i"`` signed, ``"u"`` unsigned, ``"b"`` bool, ``"f"`` any float.
-
-    Raises:
-        LocalProtocolError: this kind cannot represent the scale.
     """
-    try:
-        return _SCALES[kind].pack(scale)
-    except (struct.error, KeyError, OverflowError) as error:
-        raise LocalProtocolError(
-            "scale does not fit the dtype", scale=scale, kind=kind
-        ) from error
+    return _SCALES[kind].pack(scale)
 
 
 def unpack_scale(scale: bytes, kind: str) -> int | float:

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from smbox.errors import LocalProtocolError, RemoteProtocolError
+from smbox.errors import RemoteProtocolError
 from smbox.wire.header import NO_SCALE, REQUEST_NBYTES_MAX, Buffer
 from smbox.wire.ops import (
     ANSWERS,
@@ -117,13 +117,7 @@ def unpack_address(operand: Buffer) -> int:
 def pack_update(
     siblings: Sequence[int], parameters: Sequence[float], gradient: Buffer
 ) -> bytes:
-    """Encode the operand of an UPDATE.
-
-    Raises:
-        LocalProtocolError: too many siblings or parameters.
-    """
-    if len(siblings) > SIBLINGS_MAX or len(parameters) > PARAMETERS_MAX:
-        raise LocalProtocolError("too many siblings or parameters", siblings=len(siblings))
+    """Encode the operand of an UPDATE: at most SIBLINGS_MAX, and PARAMETERS_MAX parameters."""
     addresses = [*siblings, *[0] * (SIBLINGS_MAX - len(siblings))]
     numbers = [*parameters, *[0.0] * (PARAMETERS_MAX - len(parameters))]
     return b"".join([_UPDATE.pack(len(siblings), *addresses, *numbers), gradient])
@@ -172,27 +166,19 @@ class Item:
 
 
 def pack_items(items: Sequence[Item]) -> bytes:
-    """Encode the second frame of a BATCH.
-
-    Raises:
-        LocalProtocolError: an item, or the batch, breaks a rule of docs/protocol.md.
-    """
-    try:
-        _check(items)
-        heads = [
-            _ITEM.pack(
-                item.op,
-                item.kernel,
-                item.operand,
-                len(item.source),
-                item.address,
-                item.nbytes,
-                item.scale,
-            )
-            for item in items
-        ]
-    except (RemoteProtocolError, struct.error) as error:
-        raise LocalProtocolError(f"illegal batch: {error}") from error
+    """Encode the second frame of a BATCH; the node checks the rules of docs/protocol.md."""
+    heads = [
+        _ITEM.pack(
+            item.op,
+            item.kernel,
+            item.operand,
+            len(item.source),
+            item.address,
+            item.nbytes,
+            item.scale,
+        )
+        for item in items
+    ]
     return b"".join([*heads, *(item.source for item in items)])
 
 

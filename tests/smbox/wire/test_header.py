@@ -86,13 +86,5 @@ def test_not_a_number_is_a_scale():
     assert math.isnan(header.unpack_scale(header.pack_scale(math.nan, "f"), "f"))
 
 
-@pytest.mark.parametrize(
-    ("scale", "kind"), [(0.5, "i"), (-1, "u"), (2**63, "i"), (1, "c"), (10**400, "f")]
-)
-def test_scales_that_do_not_fit(scale, kind):
-    with pytest.raises(LocalProtocolError):
-        header.pack_scale(scale, kind)
-
-
 def test_size_of_the_layout():
     assert struct.calcsize("<4sBBBBQQQQ8sQBIB2x") == header.HEADER_NBYTES

@@ -7,7 +7,7 @@ import struct
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from smbox.errors import LocalProtocolError, RemoteProtocolError
+from smbox.errors import RemoteProtocolError
 from smbox.memory import kernels
 from smbox.memory.layout import Slot
 from smbox.wire import operands
@@ -69,10 +69,6 @@ def test_update(siblings, parameters, gradient):
 
 
 def test_an_update_of_too_much():
-    with pytest.raises(LocalProtocolError):
-        operands.pack_update([1, 2, 3, 4], [], b"")
-    with pytest.raises(LocalProtocolError):
-        operands.pack_update([], [0.0] * 5, b"")
     with pytest.raises(RemoteProtocolError):
         operands.unpack_update(struct.pack("<Q", 4) + bytes(56), 0)
 
