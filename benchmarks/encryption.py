@@ -40,7 +40,7 @@ WAYS: Final = ("plain", "keys")
 @contextmanager
 def memory_node(mib: int, security: Sequence[str]) -> Iterator[tuple[str, int]]:
     """Start a memory node; yields its address and process id."""
-    words = [sys.executable, "-m", "memnode", "--bind", "tcp://127.0.0.1:0", "--json"]
+    words = [sys.executable, "-P", "-m", "memnode", "--bind", "tcp://127.0.0.1:0", "--json"]
     words += ["--memory", f"{2 * mib + 128}MiB", "--parent-pid", str(os.getpid()), *security]
     node = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
     try:

@@ -137,7 +137,7 @@ class NodeGroup:
 
     def _start(self) -> None:
         for config in self._configs:
-            command = [sys.executable, "-m", "memnode", *arguments_of(config)]
+            command = [sys.executable, "-P", "-m", "memnode", *arguments_of(config)]
             command += ["--json", "--log-level", self._log_level]
             self._children.append(
                 subprocess.Popen(

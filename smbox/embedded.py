@@ -125,7 +125,7 @@ class EmbeddedNode:
 
     def _start(self) -> subprocess.Popen[bytes]:
         """Start the process and wait until it serves."""
-        command = [sys.executable, "-m", "memnode", "--bind", self.address]
+        command = [sys.executable, "-P", "-m", "memnode", "--bind", self.address]
         command += ["--name", self._name, "--memory", str(self._memory_nbytes), "--json"]
         command += ["--parent-pid", str(self._owner)]
         process = subprocess.Popen(

@@ -260,6 +260,16 @@ def having() -> Callable[[str, str], list[psutil.Process]]:
     return find
 
 
+@pytest.fixture
+def foreign_memnode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Change to a folder with another package named ``memnode``, which must not be run."""
+    package = tmp_path / "memnode"
+    package.mkdir()
+    for name in ("__init__.py", "__main__.py"):
+        (package / name).write_text("raise SystemExit('memnode of the current directory')")
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.fixture(autouse=True, scope="module")
 def module_leaves_nothing_behind() -> Iterator[None]:
     """Check for leaks after the last test of a file.

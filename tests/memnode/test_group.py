@@ -40,8 +40,8 @@ def start(name):
     started = []
 
     def run(*options, nodes=3, bind=FREE):
-        command = [sys.executable, "-m", "memnode", "--nodes", str(nodes), "--name", name]
-        command += ["--bind", bind, "--memory", "16MiB", "--json", *options]
+        command = [sys.executable, "-P", "-m", "memnode", "--nodes", str(nodes)]
+        command += ["--name", name, "--bind", bind, "--memory", "16MiB", "--json", *options]
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
@@ -64,6 +64,12 @@ def children(process):
 def regions(name):
     """Segments of the regions of a group of two."""
     return [left for node in (0, 1) for left in listing(region_name(f"{name}-{node}", 0)[:-12])]
+
+
+@pytest.mark.usefixtures("foreign_memnode")
+def test_a_memnode_in_the_current_directory_is_not_run(start):
+    _, ready = start(nodes=2)
+    assert ready["event"] == "ready"
 
 
 def test_ids_ports_and_names_follow_one_another():

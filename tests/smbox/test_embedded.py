@@ -115,6 +115,12 @@ def test_a_node_that_says_no_ready_line_does_not_start(
     assert time.monotonic() - begun_s < 10.0
 
 
+@pytest.mark.usefixtures("foreign_memnode")
+def test_a_memnode_in_the_current_directory_is_not_run():
+    with embedded.local("16MiB") as box:
+        assert box.create("w", shape=3).get().tolist() == [0.0, 0.0, 0.0]
+
+
 def test_a_forked_child_does_not_end_the_node():
     node = EmbeddedNode("16MiB")
     try:

@@ -47,6 +47,7 @@ class DetachedNode:
         write_keys(keys, Path(self._folder.name))
         argv = [
             sys.executable,
+            "-P",
             "-m",
             "memnode",
             "--name",

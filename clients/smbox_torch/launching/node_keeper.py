@@ -119,7 +119,7 @@ class NodeKeeper:
         listen(selector, self.child)
 
     def _start(self, bind: str) -> Running:
-        argv = [*(self._plan.memnode or (self._host.python, "-m", "memnode"))]
+        argv = [*(self._plan.memnode or (self._host.python, "-P", "-m", "memnode"))]
         argv += ["--bind", bind, "--name", self._name, "--json"]
         argv += ["--parent-pid", str(self._host.pid), "--node-id", str(self._node_id)]
         if memory := self._memory():

@@ -144,7 +144,7 @@ def ones(nbytes: int) -> Floats:
 @contextmanager
 def open_lab(scale: Scale) -> Iterator[Lab]:
     """Start a node and a peer, and stop them afterwards."""
-    node = [sys.executable, "-m", "memnode", "--bind", "tcp://127.0.0.1:0", "--json"]
+    node = [sys.executable, "-P", "-m", "memnode", "--bind", "tcp://127.0.0.1:0", "--json"]
     node += ["--memory", scale.memory, "--parent-pid", str(os.getpid())]
     peer = [sys.executable, "-m", "smbox.cli.bench.peer"]
     with _started(node) as node_line, _started(peer) as peer_line:

@@ -54,7 +54,7 @@ class Role:
         self.life += 1
         with self.errors.open("w") as errors:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", *self.command()],
+                [sys.executable, "-P", "-m", *self.command()],
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 stdin=subprocess.DEVNULL,

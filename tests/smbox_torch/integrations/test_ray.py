@@ -195,7 +195,7 @@ def train():
     with smbox.connect() as box:
         kept = box.create("kept", shape=(4,), init=1.0)
         (node,) = [p for p in psutil.process_iter(["cmdline"])
-                   if (p.info["cmdline"] or [])[1:3] == ["-m", "memnode"]
+                   if (p.info["cmdline"] or [])[1:4] == ["-P", "-m", "memnode"]
                    and p.environ().get("SMBOXTEST_RAY") == os.environ["SMBOXTEST_RAY"]]
         node.kill()
         kept.accumulate(np.ones(4, np.float32), timeout_s=60.0)

@@ -53,6 +53,15 @@ def test_a_node_is_started_on_a_free_port_and_ends_with_its_launcher(keep):
     assert notes == ["memory node: a warning"]
 
 
+@pytest.mark.usefixtures("foreign_memnode")
+def test_a_memnode_in_the_current_directory_is_not_run():
+    keeper = NodeKeeper(Plan(["x"], memory="16MiB"), LocalHost([]), os.environ, print)
+    try:
+        keeper.await_ready()
+    finally:
+        close_all([keeper], GRACE_S)
+
+
 def test_a_node_that_dies_comes_back_on_its_name_and_address(keep):
     keeper, notes = keep()
     keeper.await_ready()
