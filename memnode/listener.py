@@ -44,7 +44,7 @@ RECEIVED_MAX: Final = 2 * WINDOW_MAX
 """Limit of the requests of one peer that ZeroMQ reads ahead (RCVHWM); more stay in the kernel's
 buffers. Each time that half as many were received, ZeroMQ's thread wakes to read on. With a
 limit of 2, a small put takes a tenth longer than with 8, and with 8 some hundredths longer than
-with this one. The clients' credit (context.py) limits the bytes of these requests."""
+with this one. The clients' credit (flow.py) limits the bytes of these requests."""
 
 SKIPPED_MAX: Final = 4096
 """Surplus frames of a message that are dropped at a time: some milliseconds of work."""

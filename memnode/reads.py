@@ -1,7 +1,7 @@
 """Handlers of reads: GET, GATHER, LEND, STAMPS, DOT and SNAPSHOT.
 
 GET and GATHER reply with a copy, because the region may change while ZeroMQ still sends;
-context.py limits the memory of such copies. LEND sends the region's own memory, and the client
+flow.py limits the memory of such copies. LEND sends the region's own memory, and the client
 finds by the stamps which pieces were changed meanwhile.
 
 SNAPSHOT copies a range into a region of the client while it holds all stripes of the range, so
