@@ -60,8 +60,8 @@ def create(context: Context, channel: Channel, request: Request) -> Reply | Park
 def publish(context: Context, _channel: Channel, request: Request) -> Reply:
     """Make a region live under its name."""
     body = cast("messages.Publish", request.body)
-    region = context.registry.publish(body.address, exist_ok=body.exist_ok)
-    return reply_to(request, body=describe(region))
+    context.registry.publish(body.address)
+    return reply_to(request, body=messages.Empty())
 
 
 def attach(context: Context, _channel: Channel, request: Request) -> Reply:

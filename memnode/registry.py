@@ -21,6 +21,7 @@ from smbox.memory.region_header import RegionSpec, check_same_layout
 from smbox.wire.messages import RegionBody
 
 REGIONS_MAX: Final = 65_536
+_EXISTS: Final = "a region of this name exists; attach it, or pass exist_ok"
 
 
 class Registry:
@@ -80,7 +81,12 @@ class Registry:
         for region in (named, *unnamed):  # created by an earlier copy of the CREATE
             if region is not None and spec.token and region.spec.token == spec.token:
                 return region
-        return None if named is None else _answer_with(named, spec, exist_ok=exist_ok)
+        if named is None:
+            return None
+        if not exist_ok:
+            raise RegionExistsError(_EXISTS, name=spec.name)
+        check_same_layout(named.spec, spec)
+        return named
 
     def begin(self, spec: RegionSpec, init: float | None) -> Building:
         """Begin to create a region.
@@ -106,29 +112,23 @@ class Registry:
             self._unpublished[region.address] = (owner, scratch)
         return region
 
-    def publish(self, address: int, *, exist_ok: bool) -> MappedRegion:
+    def publish(self, address: int) -> None:
         """Make a region live under its name; free it if another region has the name.
-
-        Returns:
-            The region that has the name now.
 
         Raises:
             RegionExistsError: another region has the name; this one was freed.
-            LayoutMismatchError: that one has another layout, too; this one was freed.
             AddressRangeError: no region begins at this address.
         """
         region = self.at_address(address)
         if region.state == RegionState.LIVE:
-            return region
-        winner = self._names.get(_key(region.spec))
-        if winner is None:
-            region.header[RegionHeader.STATE] = RegionState.LIVE
-            self._unpublished.pop(address, None)
-            self._names[_key(region.spec)] = region
-            return region
-        spec = region.spec
-        self._remove(region)
-        return _answer_with(winner, spec, exist_ok=exist_ok)
+            return
+        key = _key(region.spec)
+        if key in self._names:
+            self._remove(region)
+            raise RegionExistsError(_EXISTS, name=region.spec.name)
+        region.header[RegionHeader.STATE] = RegionState.LIVE
+        self._unpublished.pop(address, None)
+        self._names[key] = region
 
     def free(self, address: int) -> None:
         """Free the region that begins at ``address``.
@@ -200,15 +200,6 @@ def describe(region: MappedRegion) -> RegionBody:
     return RegionBody(
         region.address, spec.name, spec.kind, spec.dtype.name, spec.shape, spec.consistency
     )
-
-
-def _answer_with(region: MappedRegion, spec: RegionSpec, *, exist_ok: bool) -> MappedRegion:
-    if not exist_ok:
-        raise RegionExistsError(
-            "a region of this name exists; attach it, or pass exist_ok", name=spec.name
-        )
-    check_same_layout(region.spec, spec)
-    return region
 
 
 def _key(spec: RegionSpec) -> tuple[int, str]:

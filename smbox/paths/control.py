@@ -97,31 +97,26 @@ class ControlPath:
         )
         return self._info(self._ask(Op.CREATE, body, RegionBody, timeout_s))
 
-    def publish(self, info: RegionInfo, timeout_s: float, *, exist_ok: bool) -> RegionInfo:
-        """Publish a region under construction, unless its name is taken.
-
-        Returns:
-            ``info``; or with ``exist_ok`` the existing region, and ours is freed.
+    def publish(self, info: RegionInfo, timeout_s: float) -> None:
+        """Publish a region under construction.
 
         Raises:
-            RegionExistsError: the name is taken and ``exist_ok`` is False; ours is freed.
+            RegionExistsError: the name is taken; ours is freed.
         """
-        body = messages.Publish(address=int(info.address), exist_ok=exist_ok)
+        body = messages.Publish(address=int(info.address))
         call = Call(self._channel, Op.PUBLISH, body)
         try:
-            return self._info(_answer(call, RegionBody, timeout_s))
+            _answer(call, Empty, timeout_s)
         except RegionFreedError as error:
             if call.copies < 2:
                 raise
             # Either the first copy of our message found the name taken, and freed our region;
             # or a restart of the node did, which keeps only published regions.
             try:
-                winner = self.find(info.name, info.kind, timeout_s)
+                self.find(info.name, info.kind, timeout_s)
             except RegionNotFoundError:
                 raise error from None
-        if not exist_ok:
-            raise RegionExistsError("a region of this name exists", name=info.name)
-        return winner
+            raise RegionExistsError("a region of this name exists", name=info.name) from error
 
     def discard(self, token: bytes, *, published: bool = False) -> None:
         """Free the unpublished region of a CREATE with this token, without waiting.

@@ -94,7 +94,7 @@ def create(
             return _create_filled(paths, request, values, deadline_s, token)
         except RegionExistsError:  # another client was faster; it may free the region again
             if left_s(limit_s) <= 0.0:
-                raise
+                return _found(paths, request, deadline_s)
     return _create_filled(paths, request, values, deadline_s, token)
 
 
@@ -104,7 +104,9 @@ def _answer_s(paths: PathPair, deadline_s: float | None) -> float:
 
 def _found(paths: PathPair, request: CreateRequest, deadline_s: float | None) -> RegionInfo:
     wait_s = _answer_s(paths, deadline_s)
-    return _same(paths.control().find(request.name, request.kind, wait_s), request)
+    found = paths.control().find(request.name, request.kind, wait_s)
+    check_same_layout(found, request)
+    return found
 
 
 def _create_filled(
@@ -128,8 +130,7 @@ def _create_filled(
             ours = control.create(unpublished, _answer_s(paths, deadline_s), token)
             operation = Operation(ours, "create", KernelCode.REPLACE, 1, 0, source.size, source)
             paths.finish(operation, optional_timeout_s(deadline_s))
-            wait_s = _answer_s(paths, deadline_s)
-            found = control.publish(ours, wait_s, exist_ok=request.exist_ok)
+            control.publish(ours, _answer_s(paths, deadline_s))
         except RegionExistsError:
             raise  # ours is freed
         except RegionFreedError:
@@ -144,12 +145,7 @@ def _create_filled(
             control.discard(token)
             raise
         else:
-            return _same(found, request)
-
-
-def _same(found: RegionInfo, request: CreateRequest) -> RegionInfo:
-    check_same_layout(found, request)
-    return found
+            return ours
 
 
 def _dtype(dtype: Any, init: Any) -> DType:

@@ -77,18 +77,16 @@ class SoloControl:
             self._created[token] = region
             return self._info(region)
 
-    def publish(self, info: RegionInfo, timeout_s: float, *, exist_ok: bool) -> RegionInfo:  # noqa: ARG002
+    def publish(self, info: RegionInfo, timeout_s: float) -> None:  # noqa: ARG002
         """Make a region visible, or free it if the name is taken; see ControlPath."""
         with self._mutex:
             ours = self._at(info.address)
             found = self._find(info.name, info.kind)
             if found is None:
                 ours.header[RegionHeader.STATE] = RegionState.LIVE
-                return self._info(ours)
+                return
             self.memory.free(ours)
-            if not exist_ok:
-                raise RegionExistsError("another was faster", name=info.name)
-            return self._info(found)
+            raise RegionExistsError("another was faster", name=info.name)
 
     def find(self, name: str, kind: int, timeout_s: float) -> RegionInfo:  # noqa: ARG002
         """Find a region; see ControlPath."""

@@ -126,12 +126,10 @@ class Create(Body, frozen=True, kw_only=True):
 class Publish(Body, frozen=True):
     """Makes a BUILDING region live under its name.
 
-    If another region has the name, this one is freed. The answer is then the other region
-    (``exist_ok``; ``created`` is False) or REGION_EXISTS.
+    If another region has the name, this one is freed, and the answer is REGION_EXISTS.
     """
 
     address: Count
-    exist_ok: bool = False
 
 
 class Attach(Body, frozen=True):
@@ -169,7 +167,7 @@ class ListRegions(Body, frozen=True):
 
 
 class RegionBody(Body, frozen=True):
-    """Describes one region; answers CREATE, PUBLISH and ATTACH."""
+    """Describes one region; answers CREATE and ATTACH."""
 
     address: Count
     name: str
@@ -213,7 +211,7 @@ BODIES: Final[dict[Op, tuple[type[Body], type[Body]]]] = {
     Op.BYE: (Empty, Empty),
     Op.PING: (Empty, Empty),
     Op.CREATE: (Create, RegionBody),
-    Op.PUBLISH: (Publish, RegionBody),
+    Op.PUBLISH: (Publish, Empty),
     Op.ATTACH: (Attach, RegionBody),
     Op.FREE: (Free, Empty),
     Op.LIST: (ListRegions, Regions),

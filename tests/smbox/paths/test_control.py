@@ -58,7 +58,7 @@ def test_a_repeated_request_finds_itself_done(node, clients, op, side):
     script = FaultScript().cut(op, side=side)
     client = clients(script.around(node.connect))
     info = client.create(10, name="w", publish=False)
-    client.control.publish(info, WAIT_S, exist_ok=False)
+    client.control.publish(info, WAIT_S)
     client.control.free(info.address, WAIT_S)
     assert client.control.regions(WAIT_S) == []
     assert script.is_over()
@@ -68,16 +68,15 @@ def test_an_unpublished_region_is_nobodys_until_it_is_published(client):
     ours = client.create(10, name="w", publish=False)
     with pytest.raises(RegionNotFoundError):
         client.control.find("w", RegionKind.ARRAY, WAIT_S)
-    assert client.control.publish(ours, WAIT_S, exist_ok=False) == ours
+    client.control.publish(ours, WAIT_S)
     assert client.control.find("w", RegionKind.ARRAY, WAIT_S) == ours
 
 
 def test_the_second_to_publish_gives_way(client):
-    first, second, third = (client.create(10, name="w", publish=False) for _ in range(3))
-    client.control.publish(first, WAIT_S, exist_ok=False)
+    first, second = (client.create(10, name="w", publish=False) for _ in range(2))
+    client.control.publish(first, WAIT_S)
     with pytest.raises(RegionExistsError):
-        client.control.publish(second, WAIT_S, exist_ok=False)
-    assert client.control.publish(third, WAIT_S, exist_ok=True) == first
+        client.control.publish(second, WAIT_S)
     assert client.control.regions(WAIT_S) == [first]
 
 
@@ -123,17 +122,13 @@ def test_long_lists_come_in_pages(client, monkeypatch):
     assert client.control.regions(WAIT_S) == infos
 
 
-@pytest.mark.parametrize("exist_ok", [True, False])
-def test_who_gave_way_and_did_not_hear_of_it_is_told_when_asking_again(node, clients, exist_ok):
+def test_who_gave_way_and_did_not_hear_of_it_is_told_when_asking_again(node, clients):
     script = FaultScript().cut(Op.PUBLISH, side="reply")
     client, other = clients(script.around(node.connect)), clients()
     ours = client.create(10, name="w", publish=False)
     theirs = other.create(10, name="w")
-    if exist_ok:
-        assert client.control.publish(ours, WAIT_S, exist_ok=True) == theirs
-    else:
-        with pytest.raises(RegionExistsError):
-            client.control.publish(ours, WAIT_S, exist_ok=False)
+    with pytest.raises(RegionExistsError):
+        client.control.publish(ours, WAIT_S)
     assert script.is_over()
     assert client.control.regions(WAIT_S) == [theirs]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -141,9 +142,9 @@ def test_a_region_is_seen_only_when_it_is_filled(solo, box, monkeypatch):
     seen = []
     publish = solo.control.publish
 
-    def look(info, timeout_s, *, exist_ok):
+    def look(info, timeout_s):
         seen.append([known.name for known in box.regions()])
-        return publish(info, timeout_s, exist_ok=exist_ok)
+        publish(info, timeout_s)
 
     monkeypatch.setattr(solo.control, "publish", look)
     assert box.create("some", init=F32).get().tolist() == [1, 1, 1]
@@ -168,7 +169,7 @@ def test_who_is_slower_takes_what_is_there(solo, box, monkeypatch):
 def test_who_lost_to_a_region_that_was_freed_since_creates_its_own(solo, box, monkeypatch):
     publish = solo.control.publish
 
-    def lost(info, timeout_s, *, exist_ok):
+    def lost(info, timeout_s):
         monkeypatch.setattr(solo.control, "publish", publish)
         solo.control.free(info.address, timeout_s)
         raise RegionExistsError(
@@ -177,6 +178,21 @@ def test_who_lost_to_a_region_that_was_freed_since_creates_its_own(solo, box, mo
 
     monkeypatch.setattr(solo.control, "publish", lost)
     assert box.create("some", init=F32, exist_ok=True).get().tolist() == [1, 1, 1]
+
+
+def test_who_is_slower_than_its_deadline_takes_what_is_there(solo, box, monkeypatch):
+    publish = solo.control.publish
+
+    def overtaken(info, timeout_s):
+        monkeypatch.setattr(solo.control, "publish", publish)
+        box.create("some", init=F32 * 2)
+        time.sleep(0.02)
+        publish(info, timeout_s)
+
+    monkeypatch.setattr(solo.control, "publish", overtaken)
+    made = box.create("some", init=F32, exist_ok=True, timeout_s=0.01)
+    assert made.get().tolist() == [2, 2, 2]
+    assert len(solo.control.memory.regions) == 1
 
 
 class Kill:
