@@ -62,6 +62,7 @@ class BoxCallback(Callback):
                 "a worker must be a Trainer with one device and one optimizer; wrap several"
                 " optimizers yourself in configure_optimizers"
             )
+        self.leave()  # what an earlier fit joined
         algorithm, box, name, options = self._wrap
         inner = strategy.optimizers[0]
         self.optimizer = algorithm(inner, box, name, model=pl_module, **options)
@@ -91,6 +92,16 @@ class BoxCallback(Callback):
         """Wait for the others, and leave the center in the model; raises as ``finish``."""
         if self.optimizer is not None:
             self.optimizer.finish(timeout_s=self._finish_timeout_s)
+
+    def on_exception(self, *_: Any) -> None:
+        """Leave the run, so that no worker waits for this one."""
+        self.leave()
+
+    def leave(self) -> None:
+        """Leave the run without an exchange; another ``fit`` joins again."""
+        if self.optimizer is not None:
+            left, self.optimizer = self.optimizer, None
+            left.close(exchange=False)
 
 
 class ReadOnly(CheckpointIO):

@@ -151,18 +151,20 @@ def test_a_region_is_seen_only_when_it_is_filled(solo, box, monkeypatch):
     assert seen == [[]]
 
 
-def test_who_is_slower_takes_what_is_there(solo, box, monkeypatch):
-    """Another creates the region between our look and our publication."""
-    create = solo.control.create
+@pytest.mark.parametrize("step", ["create", "publish"])
+def test_who_is_slower_takes_what_is_there(solo, box, monkeypatch, step):
+    """Another creates the region before our step, which is past our deadline."""
+    plain = getattr(solo.control, step)
 
-    def late(request, *more):
-        if not request.publish:
-            monkeypatch.setattr(solo.control, "create", create)
-            box.create("some", init=F32 * 2)
-        return create(request, *more)
+    def late(*args):
+        monkeypatch.setattr(solo.control, step, plain)
+        box.create("some", init=F32 * 2)
+        time.sleep(0.02)
+        return plain(*args)
 
-    monkeypatch.setattr(solo.control, "create", late)
-    assert box.create("some", init=F32, exist_ok=True).get().tolist() == [2, 2, 2]
+    monkeypatch.setattr(solo.control, step, late)
+    made = box.create("some", init=F32, exist_ok=True, timeout_s=0.01)
+    assert made.get().tolist() == [2, 2, 2]
     assert len(solo.control.memory.regions) == 1
 
 
@@ -178,21 +180,6 @@ def test_who_lost_to_a_region_that_was_freed_since_creates_its_own(solo, box, mo
 
     monkeypatch.setattr(solo.control, "publish", lost)
     assert box.create("some", init=F32, exist_ok=True).get().tolist() == [1, 1, 1]
-
-
-def test_who_is_slower_than_its_deadline_takes_what_is_there(solo, box, monkeypatch):
-    publish = solo.control.publish
-
-    def overtaken(info, timeout_s):
-        monkeypatch.setattr(solo.control, "publish", publish)
-        box.create("some", init=F32 * 2)
-        time.sleep(0.02)
-        publish(info, timeout_s)
-
-    monkeypatch.setattr(solo.control, "publish", overtaken)
-    made = box.create("some", init=F32, exist_ok=True, timeout_s=0.01)
-    assert made.get().tolist() == [2, 2, 2]
-    assert len(solo.control.memory.regions) == 1
 
 
 class Kill:

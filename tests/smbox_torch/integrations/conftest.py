@@ -1,10 +1,14 @@
-"""Data sets of a few pictures and words, in the formats that the scripts read; their Python."""
+"""Data sets of a few pictures and words, in the formats that the scripts read; their Python.
+
+``run`` runs code in a process of its own: frameworks keep much per process.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import random
 import struct
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -15,6 +19,13 @@ from PIL import Image
 
 SLOW = ("torchvision", "transformers.trainer", "lightning.pytorch", "sklearn.datasets")
 CLASSES = ("airplane", "automobile", "bird")
+
+BEGIN = """
+import sys
+import pytest
+from smbox.errors import ConfigError
+from smbox.testing.model_box import ModelBox
+"""
 
 
 def pictures(folder: Path, *, train: int = 32, test: int = 12) -> Path:
@@ -83,3 +94,24 @@ def python(preloading: Callable[..., AbstractContextManager[str]]) -> Iterator[s
         patch.setenv("HF_HUB_OFFLINE", "1")  # it is read at the import
         with preloading(*names) as python:
             yield python
+
+
+@pytest.fixture
+def run(preloaded: str, tmp_path: Path) -> Callable[..., None]:
+    """Run code in a new process; skip the test if a framework that it needs is missing."""
+
+    def run(code: str, *needed: str, python: str = preloaded) -> None:
+        for name in needed:
+            if importlib.util.find_spec(name) is None:
+                pytest.skip(f"needs {name}: pip install 'smbox[frameworks]'")
+        done = subprocess.run(
+            [python, "-c", BEGIN + code],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    return run

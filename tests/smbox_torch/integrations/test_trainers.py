@@ -1,0 +1,182 @@
+"""How the frameworks' trainers join and leave a run, each in a process of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+ENDS = {
+    "lightning": """
+from lightning.pytorch import LightningModule, Trainer
+from smbox_torch.integrations.lightning import BoxCallback
+
+class Model(LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(2, 1)
+
+    def training_step(self, batch, _):
+        return self.layer(batch).sum()
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+def train(name, **options):
+    callback = BoxCallback(EASGD, box, name, workers=2, **options)
+    Trainer(accelerator="cpu", max_epochs=1, logger=False, enable_checkpointing=False,
+            enable_progress_bar=False, enable_model_summary=False,
+            callbacks=[callback]).fit(Model(), torch.utils.data.DataLoader(torch.ones(2, 2)))
+""",
+    "transformers": """
+from transformers import Trainer, TrainingArguments
+from smbox_torch.integrations.transformers import attach
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(2, 1)
+
+    def forward(self, x):
+        return {"loss": self.layer(x).sum()}
+
+def train(name, **options):
+    settings = TrainingArguments("out", use_cpu=True, report_to="none", save_strategy="no",
+                                 disable_tqdm=True, max_steps=2)
+    trainer = Trainer(Model(), settings, train_dataset=[{"x": torch.ones(2)}] * 4)
+    attach(trainer, EASGD, box, name, workers=2, **options)
+    trainer.train()
+""",
+}
+"""Train the one worker that comes first of two, under a name."""
+
+SLOW = """
+import logging, threading, warnings
+import torch
+import smbox
+from smbox import meeting
+from smbox.errors import RequestTimeoutError
+from smbox_torch import EASGD
+warnings.simplefilter("ignore")
+meeting.MEET_TIMEOUT_S, meeting.WARNING_INTERVAL_S = 0.1, 0.5
+
+class Told(logging.Handler):
+    def emit(self, record):
+        told.append(record.getMessage())
+        threading.Thread(target=slow.leave).start()
+
+told = []
+logging.getLogger("smbox.meeting").addHandler(Told())
+with smbox.local("64MiB") as box:
+    slow = smbox.join(box, "patient", rank=1, expected=2, lease_s=60.0)
+    train("patient")  # the other one comes behind the limit for those who never came
+    assert "waits for rank 1 (host" in told[0], told
+    slow = smbox.join(box, "hasty", rank=1, expected=2, lease_s=60.0)
+    with pytest.raises(RequestTimeoutError, match="rank 1"):
+        train("hasty", finish_timeout_s=0.1)
+"""
+
+TRAINERS = {
+    "lightning": """
+from lightning.pytorch import Callback, LightningModule, Trainer
+from smbox_torch.integrations.lightning import BoxCallback
+
+class Model(LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(2, 1)
+
+    def training_step(self, batch, _):
+        return self.layer(batch).square().sum()
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+class Fails(Callback):
+    def on_train_batch_end(self, *_):
+        raise KeyError("of the loop")
+
+class Script:
+    def __init__(self, name, *more):
+        torch.manual_seed(0)
+        self.model, self.fails = Model(), more
+        callbacks = [BoxCallback(Downpour, box, name, workers=1)] if name else []
+        self.trainer = Trainer(
+            accelerator="cpu", max_epochs=1, logger=False, enable_checkpointing=False,
+            enable_progress_bar=False, enable_model_summary=False,
+            callbacks=[*callbacks, *more])
+
+    def train(self):
+        self.trainer.fit(self.model, torch.utils.data.DataLoader(torch.ones(2, 2)))
+        self.trainer.fit_loop.max_epochs += 1
+
+    def mend(self):
+        self.trainer.callbacks.remove(*self.fails)
+
+    @property
+    def weight(self):
+        return self.model.layer.weight
+""",
+    "transformers": """
+from transformers import Trainer, TrainerCallback, TrainingArguments
+from smbox_torch.integrations.transformers import attach
+
+class Model(torch.nn.Linear):
+    def forward(self, x):
+        return {"loss": super().forward(x).square().sum()}
+
+class Fails(TrainerCallback):
+    def on_step_end(self, *_, **__):
+        raise KeyError("of the loop")
+
+class Script:
+    def __init__(self, name, *more):
+        torch.manual_seed(0)
+        settings = TrainingArguments("out", use_cpu=True, report_to="none", save_strategy="no",
+                                     disable_tqdm=True, max_steps=2, optim="sgd")
+        data = [{"x": torch.ones(2)}] * 4
+        self.trainer = Trainer(Model(2, 1), settings, train_dataset=data, callbacks=[*more])
+        self.fails = more
+        if name:
+            attach(self.trainer, Downpour, box, name, workers=1)
+
+    def train(self):
+        self.trainer.train()
+
+    def mend(self):
+        self.trainer.remove_callback(*self.fails)
+
+    @property
+    def weight(self):
+        return self.trainer.model.weight
+""",
+}
+
+AGAIN = """
+with smbox.local("64MiB") as box:
+    plain, twice = Script(None), Script("twice")
+    for each in (plain, twice):
+        each.train()
+        each.train()
+    assert torch.equal(twice.weight, plain.weight)
+    failing = Script("failed", Fails())
+    with pytest.raises(KeyError):
+        failing.train()
+    next_one = Script("failed")  # while the first one still exists
+    next_one.train()
+    failing.mend()
+    failing.train()
+"""
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_the_end_waits_for_a_slow_worker(name: str, run: Callable[..., None]):
+    run(f"import torch\nfrom smbox_torch import EASGD\n{ENDS[name]}{SLOW}", name)
+
+
+@pytest.mark.parametrize("name", TRAINERS)
+def test_a_trainer_trains_again_and_leaves_the_run_after_an_error(
+    name: str, run: Callable[..., None]
+):
+    begin = "import torch\nimport smbox\nfrom smbox_torch import Downpour\n"
+    run(begin + TRAINERS[name] + AGAIN, name)
