@@ -130,9 +130,16 @@ class Builds:
         return region
 
     def detach(self, owner: ChannelKey, *, now_s: float) -> None:
-        """Continue the builds of a channel without it: it has lost its connection."""
-        for build in self.in_progress:
-            if build.owner == owner and build.limit_s == math.inf:
+        """Continue the builds of a channel without it: it has lost its connection.
+
+        A scratch region would be freed now if it were complete. So its build is abandoned.
+        """
+        for build in self.in_progress.copy():
+            if build.owner != owner or build.limit_s < math.inf:
+                continue
+            if build.create.scratch:
+                self._abandon(build)
+            else:
                 build.limit_s = now_s + UNCLAIMED_S
 
     def step_detached(self, *, now_s: float) -> None:

@@ -185,6 +185,26 @@ def test_a_region_without_a_name_that_nobody_asks_for_again_is_given_up(bench):
     assert bench.node.poll_s > 0
 
 
+def test_the_creation_of_scratch_ends_when_its_channel_resumes(bench):
+    peer = bench.peer()
+    create = large(publish=False, scratch=True)
+    peer.begin(Op.CREATE, body=create)
+    assert len(building(bench)) == 1
+    assert peer.hello().error is None
+    assert building(bench) == []
+    assert bench.node.is_idle
+    assert peer.ask(Op.CREATE, body=create).error is None
+
+
+def test_one_create_on_two_channels_makes_one_region(bench):
+    first, second = bench.peer(), bench.peer()
+    create = large(publish=False)
+    first.begin(Op.CREATE, body=create)
+    second.begin(Op.CREATE, body=create)
+    assert first.reply().body == second.reply().body
+    assert len(bench.memory.regions) == 1
+
+
 def test_scratch_goes_when_its_channel_resumes_and_what_is_to_be_published_stays(bench):
     peer, other = bench.peer(), bench.peer()
     mine = peer.create("w", publish=False, scratch=True).body.address
