@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from smbox.box import Box
-from smbox.errors import ConfigError
+from smbox.errors import ConfigError, SmboxError
 from smbox_torch.optimizer.wrapper import BoxOptimizer
 from smbox_torch.world import World
 
@@ -36,6 +37,7 @@ class BoxCallback(Callback):
     """
 
     optimizer: BoxOptimizer | None = None
+    _center: dict[str, Any] | None = None  # of the last checkpoint, or at an exception
 
     def __init__(
         self,
@@ -63,6 +65,7 @@ class BoxCallback(Callback):
                 " optimizers yourself in configure_optimizers"
             )
         self.leave()  # what an earlier fit joined
+        self._center = None
         algorithm, box, name, options = self._wrap
         inner = strategy.optimizers[0]
         self.optimizer = algorithm(inner, box, name, model=pl_module, **options)
@@ -85,23 +88,32 @@ class BoxCallback(Callback):
     ) -> None:
         """Save the center as the module's weights."""
         if self.optimizer is not None:
-            self.optimizer.eval()  # the next batch of the training calls train()
-            checkpoint["state_dict"] = {k: v.clone() for k, v in pl_module.state_dict().items()}
+            self._center = self._center_of(self.optimizer, pl_module)
+        if self._center is not None:
+            checkpoint["state_dict"] = self._center
 
     def on_train_end(self, *_: Any) -> None:
         """Wait for the others, and leave the center in the model; raises as ``finish``."""
         if self.optimizer is not None:
             self.optimizer.finish(timeout_s=self._finish_timeout_s)
 
-    def on_exception(self, *_: Any) -> None:
-        """Leave the run, so that no worker waits for this one."""
-        self.leave()
+    def on_exception(self, _: Trainer, pl_module: LightningModule, __: BaseException) -> None:
+        """Leave the run, so that no worker waits; a checkpoint that follows has the center."""
+        if self.optimizer is not None:
+            with suppress(SmboxError):  # the exception may be the loss of the memory
+                self._center = self._center_of(self.optimizer, pl_module)
+            self.leave()
 
     def leave(self) -> None:
         """Leave the run without an exchange; another ``fit`` joins again."""
         if self.optimizer is not None:
             left, self.optimizer = self.optimizer, None
             left.close(exchange=False)
+
+    @staticmethod
+    def _center_of(optimizer: BoxOptimizer, pl_module: LightningModule) -> dict[str, Any]:
+        optimizer.eval()  # the next batch of the training calls train()
+        return {name: value.clone() for name, value in pl_module.state_dict().items()}
 
 
 class ReadOnly(CheckpointIO):

@@ -168,6 +168,23 @@ with smbox.local("64MiB") as box:
     failing.train()
 """
 
+CHECKPOINT = """
+from lightning.pytorch.callbacks import ModelCheckpoint
+
+with smbox.local("64MiB") as box:
+    wrapping = BoxCallback(EASGD, box, "run", workers=1, period=8)
+    saving = ModelCheckpoint(".", "exception", save_on_exception=True)
+    model = Model()
+    center = model.layer.weight.detach().clone()
+    trainer = Trainer(accelerator="cpu", max_epochs=1, logger=False, enable_progress_bar=False,
+                      enable_model_summary=False, callbacks=[wrapping, saving, Fails()])
+    with pytest.raises(KeyError):
+        trainer.fit(model, torch.utils.data.DataLoader(torch.ones(2, 2)))
+    (saved,) = pathlib.Path().glob("exception*.ckpt")
+    weights = torch.load(saved, weights_only=False)["state_dict"]
+    assert torch.equal(weights["layer.weight"], center)
+"""
+
 
 @pytest.mark.parametrize("name", ENDS)
 def test_the_end_waits_for_a_slow_worker(name: str, run: Callable[..., None]):
@@ -180,3 +197,8 @@ def test_a_trainer_trains_again_and_leaves_the_run_after_an_error(
 ):
     begin = "import torch\nimport smbox\nfrom smbox_torch import Downpour\n"
     run(begin + TRAINERS[name] + AGAIN, name)
+
+
+def test_a_checkpoint_of_an_exception_has_the_center(run: Callable[..., None]):
+    begin = "import pathlib\nimport torch\nimport smbox\nfrom smbox_torch import EASGD\n"
+    run(begin + TRAINERS["lightning"] + CHECKPOINT, "lightning")
