@@ -220,6 +220,7 @@ def row_items(
     inside = inside[np.argsort(stripes[inside], kind="stable")]
     ends = np.flatnonzero(np.diff(stripes[inside])) + 1
     most = (REQUEST_NBYTES_MAX - SCATTER_HEADER_NBYTES) // (PLACE_NBYTES + row_nbytes)
+    most = max(1, most)  # 0: such long rows are never inside one stripe
     for stripe in np.split(inside, ends):
         for at in range(0, stripe.size, most):
             group = stripe[at : at + most]

@@ -54,8 +54,9 @@ def test_requests_stay_within_their_limit(info):
     assert all(each.source.size <= REQUEST_NBYTES_MAX for each in operations)
 
 
-def test_rows_longer_than_a_stripe(info):
-    assert [each.kernel for each in items_of(info, [0], STRIPE_NBYTES + 4)] == [
+@pytest.mark.parametrize("row", [STRIPE_NBYTES + 4, REQUEST_NBYTES_MAX])
+def test_rows_longer_than_a_stripe(info, row):
+    assert [each.kernel for each in items_of(info, [0], row)] == [
         KernelCode.SUM,
         KernelCode.SUM,
     ]
