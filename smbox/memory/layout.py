@@ -72,15 +72,16 @@ class RegionHeader:
     FORMAT: Final = 1
     STATE: Final = 2
     ADDRESS: Final = 3
-    KIND: Final = 4
-    CONSISTENCY: Final = 5
-    DTYPE: Final = 6
-    NDIM: Final = 7
-    SHAPE: Final = 8  # SHAPE_NDIM_MAX words
-    TOKEN_LOW: Final = 16  # the creator's token: a repeated CREATE finds its region by it
-    TOKEN_HIGH: Final = 17
-    NAME_LENGTH: Final = 18
-    WORDS: Final = 19
+    DATA_NBYTES: Final = 4
+    KIND: Final = 5
+    CONSISTENCY: Final = 6
+    DTYPE: Final = 7
+    NDIM: Final = 8
+    SHAPE: Final = 9  # SHAPE_NDIM_MAX words
+    TOKEN_LOW: Final = 17  # the creator's token: a repeated CREATE finds its region by it
+    TOKEN_HIGH: Final = 18
+    NAME_LENGTH: Final = 19
+    WORDS: Final = 20
     NAME_AT: Final = WORDS * WORD_NBYTES  # byte offset of the name
 
 

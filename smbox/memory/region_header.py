@@ -74,6 +74,7 @@ def write(page: NDArray[np.uint8], spec: RegionSpec, address: int, state: int) -
     words[RegionHeader.FORMAT] = layout.FORMAT
     words[RegionHeader.STATE] = state
     words[RegionHeader.ADDRESS] = address
+    words[RegionHeader.DATA_NBYTES] = spec.nbytes
     words[RegionHeader.KIND] = spec.kind
     words[RegionHeader.CONSISTENCY] = spec.consistency
     words[RegionHeader.DTYPE] = spec.dtype.code
@@ -117,6 +118,8 @@ def read(page: NDArray[np.uint8]) -> RegionSpec:
         consistency=words[RegionHeader.CONSISTENCY],
         token=words[RegionHeader.TOKEN_HIGH] << 64 | words[RegionHeader.TOKEN_LOW],
     )
+    if spec.nbytes != words[RegionHeader.DATA_NBYTES]:
+        raise SegmentError("this region's header is damaged", name=spec.name)
     check_consistency(spec)
     return spec
 

@@ -39,6 +39,8 @@ def test_what_is_written_is_read():
         RegionHeader.FORMAT,
         RegionHeader.NDIM,
         RegionHeader.NAME_LENGTH,
+        RegionHeader.DATA_NBYTES,
+        RegionHeader.SHAPE,
     ],
 )
 def test_a_damaged_word_is_told(word):
