@@ -85,11 +85,11 @@ def why_not_shared(node: NodeInfo) -> str | None:
         LockFile(node.name).close()
     except SegmentError as error:
         return f"the node's memory is not in this /dev/shm ({error.message})"
-    if uuid != node.uuid:
-        return "another node of the same name keeps its memory in this /dev/shm"
-    if found_format != layout.FORMAT:
+    if found_format != layout.FORMAT:  # the uuid may be elsewhere in another format
         known = f"this client knows {layout.FORMAT:#x}"
         return f"the node's memory has format {found_format:#x}, {known}"
+    if uuid != node.uuid:
+        return "another node of the same name keeps its memory in this /dev/shm"
     return None
 
 
