@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
@@ -94,7 +95,9 @@ def create(
             return _create_filled(paths, request, values, deadline_s, token)
         except RegionExistsError:  # another client was faster; it may free the region again
             if left_s(limit_s) <= 0.0:
-                return _found(paths, request, deadline_s)
+                with suppress(RegionNotFoundError):
+                    return _found(paths, request, deadline_s)
+                raise
     return _create_filled(paths, request, values, deadline_s, token)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import numpy as np
@@ -168,18 +169,24 @@ def test_who_is_slower_takes_what_is_there(solo, box, monkeypatch, step):
     assert len(solo.control.memory.regions) == 1
 
 
-def test_who_lost_to_a_region_that_was_freed_since_creates_its_own(solo, box, monkeypatch):
+@pytest.mark.parametrize("timeout_s", [None, 0.01])
+def test_who_lost_to_a_region_that_was_freed_since_creates_its_own_in_time(
+    solo, box, monkeypatch, timeout_s
+):
     publish = solo.control.publish
 
     def lost(info, timeout_s):
         monkeypatch.setattr(solo.control, "publish", publish)
         solo.control.free(info.address, timeout_s)
+        time.sleep(0.02)
         raise RegionExistsError(
             "another client had published it, and has freed it", name="some"
         )
 
     monkeypatch.setattr(solo.control, "publish", lost)
-    assert box.create("some", init=F32, exist_ok=True).get().tolist() == [1, 1, 1]
+    with pytest.raises(RegionExistsError) if timeout_s else nullcontext():
+        made = box.create("some", init=F32, exist_ok=True, timeout_s=timeout_s)
+        assert made.get().tolist() == [1, 1, 1]
 
 
 class Kill:
