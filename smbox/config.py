@@ -149,7 +149,7 @@ def split_address(address: str, schemes: Collection[str]) -> tuple[str, str, int
     if scheme != "tcp":
         return scheme, rest, 0
     host, _, port = rest.rpartition(":")
-    if not is_host(host) or not port.isdecimal() or int(port) >= 1 << 16:
+    if not is_host(host) or not re.fullmatch("[0-9]{1,5}", port) or int(port) >= 1 << 16:
         raise ConfigError(TCP_FORM, address=address)
     return scheme, host, int(port)
 

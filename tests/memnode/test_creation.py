@@ -185,32 +185,14 @@ def test_a_region_without_a_name_that_nobody_asks_for_again_is_given_up(bench):
     assert bench.node.poll_s > 0
 
 
-def test_the_creation_of_scratch_ends_when_its_channel_resumes(bench):
-    peer = bench.peer()
-    create = large(publish=False, scratch=True)
-    peer.begin(Op.CREATE, body=create)
-    assert len(building(bench)) == 1
-    assert peer.hello().error is None
-    assert building(bench) == []
-    assert bench.node.is_idle
-    assert peer.ask(Op.CREATE, body=create).error is None
-
-
-def test_one_create_on_two_channels_makes_one_region(bench):
-    first, second = bench.peer(), bench.peer()
-    create = large(publish=False)
-    first.begin(Op.CREATE, body=create)
-    second.begin(Op.CREATE, body=create)
-    assert first.reply().body == second.reply().body
-    assert len(bench.memory.regions) == 1
-
-
 def test_scratch_goes_when_its_channel_resumes_and_what_is_to_be_published_stays(bench):
     peer, other = bench.peer(), bench.peer()
     mine = peer.create("w", publish=False, scratch=True).body.address
     theirs = other.create("w", publish=False, scratch=True).body.address
     filled = peer.create("w", publish=False).body.address
-    peer.hello()
+    peer.begin(Op.CREATE, body=large(publish=False, scratch=True))
+    assert peer.hello().error is None
+    assert building(bench) == []
     assert sorted(bench.memory.regions) == [theirs, filled]
     assert peer.ask(Op.FREE, body=Free(address=mine)).status is Status.REGION_FREED
     assert peer.ask(Op.PUBLISH, body=Publish(address=filled)).error is None
@@ -252,14 +234,12 @@ def test_publishing_races(bench):
     assert mine.address != theirs.address
     one.put(mine.address, np.ones(8, np.float32))
     assert two.create("w").error is None  # a name is taken by what is live only
-    late = one.create("w", publish=False)
-    assert late.status is Status.REGION_EXISTS
+    assert one.create("w", publish=False).status is Status.REGION_EXISTS
 
 
 def created(**fields):
-    return Create(
-        **({"name": "w", "dtype": "float32", "shape": (4, 2), "token": TOKEN} | fields)
-    )
+    plain = {"name": "w", "dtype": "float32", "shape": (4, 2), "token": TOKEN}
+    return Create(**(plain | fields))
 
 
 def test_a_create_becomes_a_spec():
@@ -288,9 +268,8 @@ def test_creates_that_make_no_sense(fields, error):
 
 def test_counters_and_barriers():
     assert creation.spec_of(created(kind=2, dtype="int64", shape=())).kind == RegionKind.COUNTER
-    assert (
-        creation.spec_of(created(kind=3, dtype="uint64", shape=(7,))).kind == RegionKind.BARRIER
-    )
+    barrier = creation.spec_of(created(kind=3, dtype="uint64", shape=(7,)))
+    assert barrier.kind == RegionKind.BARRIER
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,8 @@ def test_the_scheme_chooses_the_transport(address, scheme):
         "tcp://[::1:7070",
         "tcp://::1]:7070",
         "tcp://h:\u00b2",
+        "tcp://h:\uff15",
+        "tcp://h:" + "1" * 5000,
         "tcp://[]:1",
     ],
 )
