@@ -22,6 +22,8 @@ import psutil
 import pytest
 from zmq.utils.garbage import GarbageCollectorThread
 
+from smbox.memory.layout import Superblock
+
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup all processes would ignore it
 
 SETTLE_S = 20.0
@@ -58,7 +60,6 @@ PRELOADED: set[int] = set()
 PRELOADED_PYTHON = "preloaded"
 SHARED: pytest.StashKey[str] = pytest.StashKey()
 """Key of the preloaded Python's path, in the configuration of pytest-xdist's controller."""
-SUPERBLOCK_PID = 8  # word of smbox.NAME.node: layout.Superblock.PID
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -85,7 +86,7 @@ def _of_another_session(segment: Path) -> bool:
     superblock = SHM / f"smbox.{segment.name.split('.')[1]}.node"
     try:
         with superblock.open("rb") as file:
-            file.seek(8 * SUPERBLOCK_PID)
+            file.seek(8 * Superblock.PID)
             owner = psutil.Process(struct.unpack("<Q", file.read(8))[0])
         family = {process.pid for process in [owner, *owner.parents()]}
     except (OSError, struct.error, psutil.Error, ValueError, OverflowError):
