@@ -37,7 +37,7 @@ class BoxCallback(Callback):
     """
 
     optimizer: BoxOptimizer | None = None
-    _center: dict[str, Any] | None = None  # of the last checkpoint, or at an exception
+    _center: dict[str, Any] | None = None  # at the exception that ended ``fit``
 
     def __init__(
         self,
@@ -88,8 +88,8 @@ class BoxCallback(Callback):
     ) -> None:
         """Save the center as the module's weights."""
         if self.optimizer is not None:
-            self._center = self._center_of(self.optimizer, pl_module)
-        if self._center is not None:
+            checkpoint["state_dict"] = self._center_of(self.optimizer, pl_module)
+        elif self._center is not None:
             checkpoint["state_dict"] = self._center
 
     def on_train_end(self, *_: Any) -> None:
