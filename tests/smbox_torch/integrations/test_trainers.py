@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-ENDS = {
+MODELS = {
     "lightning": """
-from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch import Callback, LightningModule, Trainer
 from smbox_torch.integrations.lightning import BoxCallback
 
 class Model(LightningModule):
@@ -17,11 +17,35 @@ class Model(LightningModule):
         self.layer = torch.nn.Linear(2, 1)
 
     def training_step(self, batch, _):
-        return self.layer(batch).sum()
+        return self.layer(batch).square().sum()
 
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), lr=0.1)
 
+class Fails(Callback):
+    def on_train_batch_end(self, *_):
+        raise KeyError("of the loop")
+""",
+    "transformers": """
+from transformers import Trainer, TrainerCallback, TrainingArguments
+from smbox_torch.integrations.transformers import attach
+
+class Model(torch.nn.Linear):
+    def __init__(self):
+        super().__init__(2, 1)
+
+    def forward(self, x):
+        return {"loss": super().forward(x).square().sum()}
+
+class Fails(TrainerCallback):
+    def on_step_end(self, *_, **__):
+        raise KeyError("of the loop")
+""",
+}
+"""A model, and a callback that fails."""
+
+ENDS = {
+    "lightning": """
 def train(name, **options):
     callback = BoxCallback(EASGD, box, name, workers=2, **options)
     Trainer(accelerator="cpu", max_epochs=1, logger=False, enable_checkpointing=False,
@@ -29,17 +53,6 @@ def train(name, **options):
             callbacks=[callback]).fit(Model(), torch.utils.data.DataLoader(torch.ones(2, 2)))
 """,
     "transformers": """
-from transformers import Trainer, TrainingArguments
-from smbox_torch.integrations.transformers import attach
-
-class Model(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = torch.nn.Linear(2, 1)
-
-    def forward(self, x):
-        return {"loss": self.layer(x).sum()}
-
 def train(name, **options):
     settings = TrainingArguments("out", use_cpu=True, report_to="none", save_strategy="no",
                                  disable_tqdm=True, max_steps=2)
@@ -78,24 +91,6 @@ with smbox.local("64MiB") as box:
 
 TRAINERS = {
     "lightning": """
-from lightning.pytorch import Callback, LightningModule, Trainer
-from smbox_torch.integrations.lightning import BoxCallback
-
-class Model(LightningModule):
-    def __init__(self):
-        super().__init__()
-        self.layer = torch.nn.Linear(2, 1)
-
-    def training_step(self, batch, _):
-        return self.layer(batch).square().sum()
-
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.1)
-
-class Fails(Callback):
-    def on_train_batch_end(self, *_):
-        raise KeyError("of the loop")
-
 class Script:
     def __init__(self, name, *more):
         torch.manual_seed(0)
@@ -118,24 +113,13 @@ class Script:
         return self.model.layer.weight
 """,
     "transformers": """
-from transformers import Trainer, TrainerCallback, TrainingArguments
-from smbox_torch.integrations.transformers import attach
-
-class Model(torch.nn.Linear):
-    def forward(self, x):
-        return {"loss": super().forward(x).square().sum()}
-
-class Fails(TrainerCallback):
-    def on_step_end(self, *_, **__):
-        raise KeyError("of the loop")
-
 class Script:
     def __init__(self, name, *more):
         torch.manual_seed(0)
         settings = TrainingArguments("out", use_cpu=True, report_to="none", save_strategy="no",
                                      disable_tqdm=True, max_steps=2, optim="sgd")
         data = [{"x": torch.ones(2)}] * 4
-        self.trainer = Trainer(Model(2, 1), settings, train_dataset=data, callbacks=[*more])
+        self.trainer = Trainer(Model(), settings, train_dataset=data, callbacks=[*more])
         self.fails = more
         if name:
             attach(self.trainer, Downpour, box, name, workers=1)
@@ -188,7 +172,7 @@ with smbox.local("64MiB") as box:
 
 @pytest.mark.parametrize("name", ENDS)
 def test_the_end_waits_for_a_slow_worker(name: str, run: Callable[..., None]):
-    run(f"import torch\nfrom smbox_torch import EASGD\n{ENDS[name]}{SLOW}", name)
+    run(f"import torch\nfrom smbox_torch import EASGD\n{MODELS[name]}{ENDS[name]}{SLOW}", name)
 
 
 @pytest.mark.parametrize("name", TRAINERS)
@@ -196,9 +180,9 @@ def test_a_trainer_trains_again_and_leaves_the_run_after_an_error(
     name: str, run: Callable[..., None]
 ):
     begin = "import torch\nimport smbox\nfrom smbox_torch import Downpour\n"
-    run(begin + TRAINERS[name] + AGAIN, name)
+    run(begin + MODELS[name] + TRAINERS[name] + AGAIN, name)
 
 
 def test_a_checkpoint_of_an_exception_has_the_center(run: Callable[..., None]):
     begin = "import pathlib\nimport torch\nimport smbox\nfrom smbox_torch import EASGD\n"
-    run(begin + TRAINERS["lightning"] + CHECKPOINT, "lightning")
+    run(begin + MODELS["lightning"] + CHECKPOINT, "lightning")
