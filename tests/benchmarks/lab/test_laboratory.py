@@ -179,8 +179,8 @@ def test_nothing_is_left_after_a_signal(
         os.killpg(process.pid, sign)  # as a terminal does
     else:
         process.send_signal(sign)
-    process.communicate(timeout=60)
-    assert process.returncode == (-sign if sign == signal.SIGKILL else 130)
+    shown, _ = process.communicate(timeout=60)
+    assert process.returncode == (-sign if sign == signal.SIGKILL else 130), shown
 
 
 def test_a_program_runs_in_one_host_and_its_failure_is_told(start, tmp_path: Path):
