@@ -18,6 +18,7 @@ from smbox.memory import layout, orders, region_header
 from smbox.memory.layout import STRIPE_NBYTES, RegionHeader, RegionState, Stripe
 from smbox.memory.region_header import RegionSpec
 from smbox.memory.segment import NoSegmentError, Segment, no_room, room_nbytes
+from smbox.native import library
 
 SLICE_NBYTES: Final = 8 * 1024 * 1024
 
@@ -60,6 +61,7 @@ class MappedRegion:
         self.table: NDArray[np.uint64] = segment.words(
             RegionHeader.NBYTES, self.stripe_count * Stripe.WORDS
         ).reshape(self.stripe_count, Stripe.WORDS)
+        self._version = library.load().short.smbox_version
         self.dtype_code = self.spec.dtype.code
         self.unit_scale = 1.0 if self.spec.dtype.kind == "float" else 1
         self.block = orders.block_of(
@@ -98,9 +100,9 @@ class MappedRegion:
 
     def version(self) -> int:
         """Return the number of commits: the sum over all stripes."""
-        if len(self.table) == 1:  # most regions; the sum below takes ten times as long
-            return int(self.table[0, Stripe.SEQUENCE]) >> Stripe.COMMITS_SHIFT
-        return int((self.table[:, Stripe.SEQUENCE] >> np.uint64(Stripe.COMMITS_SHIFT)).sum())
+        table = self.table
+        version: int = self._version(orders.address_of(table), len(table))
+        return version
 
     def array(self) -> NDArray[Any]:
         """View the data in the region's shape and dtype."""

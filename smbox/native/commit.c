@@ -232,7 +232,7 @@ static void prepare_parameters(struct commit *commit) {
     if (order->kernel != ADAM)
         return;
     const struct region *last = order->region[order->extents - 1];
-    double step = (double)(load_relaxed(&row_of(last, commit->stripe)->sequence) >> 16) + 1;
+    double step = (double)(load_relaxed(&row_of(last, commit->stripe)->sequence) >> COMMITS_SHIFT) + 1;
     double lr = order->parameters[0], beta1 = order->parameters[1], beta2 = order->parameters[2];
     double prepared[5] = {beta1, beta2, order->parameters[3], lr / (1 - pow(beta1, step)),
                           sqrt(1 - pow(beta2, step))};

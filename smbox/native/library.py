@@ -21,6 +21,7 @@ HOW_TO_BUILD: Final = (
 _FUNCTIONS: Final = {
     "smbox_commit": None,
     "smbox_read": None,
+    "smbox_version": 2,
     "smbox_recover": 4,
     "smbox_level": 1,
     "smbox_moved": 6,

@@ -28,7 +28,8 @@ typedef _Atomic u64 word; /* a word in shared memory: only the helpers below acc
 
 /* Sequence word of a stripe: commits << 16 | undone (15 bits, wraps) << 1 | open. */
 enum { SEQUENCE_OPEN = 1, SEQUENCE_UNDONE = 2, SEQUENCE_UNDONE_MASK = 0xfffe };
-#define SEQUENCE_COMMIT ((u64)1 << 16)
+enum { COMMITS_SHIFT = 16 };
+#define SEQUENCE_COMMIT ((u64)1 << COMMITS_SHIFT)
 
 /* One row of a region's stripe table: a cache line. */
 struct stripe {
@@ -180,6 +181,9 @@ EXPORT u64 smbox_commit(struct writer *writer, struct order *orders, u32 count);
 
 /* Read until the end or the first obstacle; of a range, at most 64 MiB. Returns enum result. */
 EXPORT u64 smbox_read(struct reading *reading, int locks);
+
+/* Count the commits of a region: the sum over its stripes. */
+EXPORT u64 smbox_version(const struct stripe *table, u64 count);
 
 /* Undo or complete the commit of an open stripe from the slot of its dead writer. The caller holds
  * the stripe's lock. old: the saved old bytes of each extent of the slot. Returns DONE, or BAD_ORDER

@@ -177,3 +177,10 @@ u64 smbox_read(struct reading *reading, int locks) {
         result = FREED;
     return reading->result = result;
 }
+
+u64 smbox_version(const struct stripe *table, u64 count) {
+    u64 commits = 0;
+    for (u64 at = 0; at < count; at++)
+        commits += load_relaxed(&table[at].sequence) >> COMMITS_SHIFT;
+    return commits;
+}
