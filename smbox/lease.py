@@ -239,7 +239,7 @@ class Lease:
     def _take(self, generation: int, values: tuple[int, ...], deadline_s: float | None) -> bool:
         began_s = _clock_s()
         old = self._maximum(generation + 1, (0, *values), deadline_s)
-        if int(old[0] >> NUMBER_BITS) != generation:
+        if old >> NUMBER_BITS != generation:
             return False
         self.generation, self.values = generation + 1, values
         self._beats, self._renewed_s = 0, began_s
@@ -249,10 +249,10 @@ class Lease:
         self._beats += BEAT
         began_s = _clock_s()
         old = self._maximum(self.generation, (self._beats, *values), deadline_s)
-        if int(old[0] >> NUMBER_BITS) != self.generation:
+        if old >> NUMBER_BITS != self.generation:
             self.lose(_TAKEN)
             self._check()
-        if int(old[0]) & EXPIRED:
+        if old & EXPIRED:
             self._retake(values, deadline_s)
         self.values, self._renewed_s = values, began_s
 
@@ -264,8 +264,8 @@ class Lease:
             self._maximum(self.generation, (LEFT, *values), deadline_s)
         self._check()
 
-    def _maximum(self, generation: int, row: Sequence[int], deadline_s: float | None) -> I64:
-        """Write words of a generation by an atomic maximum; return the old ones, ``i64[k]``.
+    def _maximum(self, generation: int, row: Sequence[int], deadline_s: float | None) -> int:
+        """Write words of a generation by an atomic maximum; return the old lease word.
 
         Args:
             generation: their generation.
@@ -275,5 +275,5 @@ class Lease:
         lease_ms = max(1, round(min(self.lease_s * _PER_SECOND, NUMBER_MAX)))
         words = [[generation << NUMBER_BITS | number for number in (*row, lease_ms)]]
         operand, wait_s = np.array(words, np.int64), optional_timeout_s(deadline_s)
-        old: I64 = self.row.fetch_and_op(operand, "max", timeout_s=wait_s)[0]
-        return old
+        old = self.row.fetch_and_op(operand, "max", timeout_s=wait_s)
+        return old.item(0)  # type: ignore[no-any-return]

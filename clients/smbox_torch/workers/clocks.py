@@ -79,8 +79,7 @@ class Clocks:
             raise ConfigError(
                 "this worker has left: its clock cannot advance", rank=self._team.rank
             )
-        self._mine.accumulate(np.ones(1, np.int64))
-        return self.mine
+        return int(self._mine.fetch_and_op(np.ones(1, np.int64), "sum")[0]) + 1
 
     def leave(self) -> None:
         """Mark this worker as left, so that no worker waits for it."""
