@@ -199,6 +199,9 @@ EXPORT u64 smbox_moved(const u8 *old, const u8 *source, u8 *out, u64 count, u64 
  * on count. sum: receives the result. Returns DONE, or BAD_ORDER for other types. */
 EXPORT u64 smbox_dot(const u8 *left, const u8 *right, u64 count, u64 dtype, double *sum);
 
+/* Keep all loads and stores before the call before those after it, for words that Python accesses. */
+EXPORT u64 smbox_fence(void);
+
 /* Choose the kernels: 0 plain, 1 AVX2. Returns the choice: not above what the processor has. */
 EXPORT u64 smbox_level(u64 wanted);
 

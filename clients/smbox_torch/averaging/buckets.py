@@ -7,7 +7,6 @@ bucket is complete while the backward pass still runs.
     rows      one per rank: its gradients, bucket after bucket; later overwritten by their mean
     flags     u8[ranks, parameters]: whether a rank has a gradient for a parameter
     weights   f64[ranks]: weight of a rank's gradients
-    joined    u64[ranks]: how often a rank has run out of batches; its steps at the last time
     state     buffers of the model, from the rank whose buffers are used
 """
 
@@ -111,11 +110,10 @@ class SharedRows:
         self._buckets = buckets
         self._parts: dict[tuple[int, int], list[list[torch.Tensor]]] = {}
         rest = data[ranks * row_nbytes :]
-        self.weights = rest[: ranks * WORD_NBYTES].view(np.float64)
-        self.joined = rest[ranks * WORD_NBYTES : 2 * ranks * WORD_NBYTES].view(np.uint64)
-        self.due = rest[2 * ranks * WORD_NBYTES : 3 * ranks * WORD_NBYTES].view(np.uint64)
-        self.digests = rest[3 * ranks * WORD_NBYTES : 4 * ranks * WORD_NBYTES].view(np.uint64)
-        self.used = rest[4 * ranks * WORD_NBYTES :][: ranks * parameters].reshape(ranks, -1)
+        # Views of Python's: for so few numbers numpy takes ten times as long.
+        self.weights = rest[: ranks * WORD_NBYTES].data.cast("d")
+        flags = rest[ranks * WORD_NBYTES :][: ranks * parameters].reshape(ranks, -1)
+        self.used = [row.data for row in flags]
         self.state = memory[shared_nbytes(buckets, ranks, parameters, 0) :]
 
     def view(self, row: int, first: int, like: torch.Tensor) -> torch.Tensor:
@@ -182,7 +180,7 @@ def shared_nbytes(
     buckets: Sequence[Bucket], ranks: int, parameters: int, state_nbytes: int
 ) -> int:
     """Return the number of bytes that ``SharedRows`` needs."""
-    flags = align(ranks * (4 * WORD_NBYTES + parameters), ALIGN_NBYTES)
+    flags = align(ranks * (WORD_NBYTES + parameters), ALIGN_NBYTES)
     return ranks * _row_nbytes(buckets) + flags + state_nbytes
 
 

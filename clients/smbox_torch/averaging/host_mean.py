@@ -7,7 +7,8 @@ reduce-scatter and all-gather in one pass over the memory, without threads and m
 
 Two counters per rank synchronize the ranks: the numbers of WRITTEN and REDUCED buckets. Only
 the owner of a row may access a bucket until it has announced the bucket, and again after all
-ranks have reduced it. STEPPED counts steps; it does not change while a rank averages.
+ranks have reduced it. STEPPED counts steps; it does not change while a rank averages. JOINED,
+DUE and DIGEST tell the others about this rank's loop, parameters and state.
 """
 
 from __future__ import annotations
@@ -34,11 +35,14 @@ __all__ = ["HostMean"]
 WRITTEN: Final = 0
 REDUCED: Final = 1
 STEPPED: Final = 2
-"""Counters of the rendezvous: buckets, buckets and steps."""
+JOINED: Final = 3  # how often the rank has run out of batches, with its steps at the last time
+DUE: Final = 4  # whether the rank requests a comparison of parameters and states
+DIGEST: Final = 5  # of the rank's parameters and states, with the number of its buckets
+"""Counters of the rendezvous."""
 DIGEST_BITS: Final = 32
-"""A word of ``digests`` has the digest in the lower bits, the number of buckets above."""
+"""DIGEST has the digest in the lower bits, the number of buckets above."""
 STEPS_BITS: Final = 40
-"""A word of ``joined`` has the steps in the lower bits, the number of joins above."""
+"""JOINED has the steps in the lower bits, the number of joins above."""
 
 
 class HostMean:
@@ -90,6 +94,7 @@ class HostMean:
         self._present: list[int] = []  # ranks that have batches left
         self.nbytes = 2 * sum(bucket.limit - bucket.first for bucket in self._buckets)
         self._reduced = self._written = self._base = self._joins = 0
+        self._all_used = bytes([1] * count)
         self._left: list[int] = []
         self._used: list[bool] = []
         self._is_source = False
@@ -102,13 +107,13 @@ class HostMean:
         self._base = self._written
         self._left = [len(bucket.members) for bucket in self._buckets]
         self.rows.weights[self.rank] = weight
-        self.rows.due[self.rank] = is_due
-        self.rows.used[self.rank] = 1
+        self.rows.used[self.rank][:] = self._all_used
+        self.rendezvous.raise_to(DUE, is_due)
 
     def take(self, index: int) -> None:
         """Store a gradient; announce and reduce complete buckets."""
         if not self._views.take(index):
-            self.rows.used[self.rank, index] = 0
+            self.rows.used[self.rank][index] = 0
         bucket = self._bucket_of[index]
         self._left[bucket] -= 1
         if not self._left[bucket]:
@@ -135,9 +140,9 @@ class HostMean:
                 skipped = behind(steps, [True] * len(steps))
                 self.rendezvous.give_up_skipped(skipped, steps)
             # Read this before the others continue: they would write the next round's, or join.
-            self.is_any_due = bool(self.rows.due.any())
-            joins = self.rows.joined >> STEPS_BITS
-            self._present = (joins == joins.min()).nonzero()[0].tolist()
+            self.is_any_due = any(self.rendezvous.counters(DUE))
+            joins = [word >> STEPS_BITS for word in self.rendezvous.counters(JOINED)]
+            self._present = [rank for rank, n in enumerate(joins) if n == min(joins)]
         self.rows.reduce(self._reduced - self._base, self.rank)
         self._reduced += 1
         if self._reduced - self._base == len(self._buckets):
@@ -165,15 +170,17 @@ class HostMean:
 
     def compare(self, digest: int) -> None:
         """Write this rank's digest to the memory and compare it with those of all ranks."""
-        digests, number = self.rows.digests, self._written % (1 << DIGEST_BITS)
-        digests[self.rank] = number << DIGEST_BITS | digest
+        number = self._written % (1 << DIGEST_BITS)
+        self.rendezvous.raise_to(DIGEST, number << DIGEST_BITS | digest)
 
         def lags(rank: int) -> bool:
-            return int(digests[rank]) >> DIGEST_BITS != number
+            return self.rendezvous.counters(DIGEST)[rank] >> DIGEST_BITS != number
 
-        self.rendezvous.wait_until(lambda: not any(map(lags, range(len(digests)))), lags)
-        found = {self._first_rank + rank: int(digests[rank]) for rank in self._present}
-        check_equal({rank: word % (1 << DIGEST_BITS) for rank, word in found.items()})
+        self.rendezvous.wait_until(
+            lambda: not any(map(lags, range(self.rendezvous.size))), lags
+        )
+        digests = [word % (1 << DIGEST_BITS) for word in self.rendezvous.counters(DIGEST)]
+        check_equal({self._first_rank + rank: digests[rank] for rank in self._present})
 
     # -- steps -----------------------------------------------------------------------------
 
@@ -200,23 +207,23 @@ class HostMean:
     def join(self) -> None:
         """Publish that this rank's loop has ended, with its number of steps."""
         self._joins += 1 << STEPS_BITS
-        self.rows.joined[self.rank] = self._joins + self.rendezvous.counters(STEPPED)[self.rank]
+        steps = self.rendezvous.counters(STEPPED)[self.rank]
+        self.rendezvous.raise_to(JOINED, self._joins + steps)
 
     def follow(self, is_awaited: Callable[[], bool]) -> Follow:
         """Wait until another rank is ahead of this one, or all have joined."""
-        joined = self.rows.joined
 
         def is_led(counter: int) -> bool:
             counters = self.rendezvous.counters(counter)
             return max(counters) > counters[self.rank]
 
         def is_over() -> bool:
-            return bool((joined >= self._joins).all())
+            return self.rendezvous.reached(JOINED, self._joins)
 
         while True:
             self.rendezvous.wait_until(
                 lambda: is_led(WRITTEN) or is_led(STEPPED) or is_awaited() or is_over(),
-                lambda rank: bool(joined[rank] < self._joins),
+                lambda rank: self.rendezvous.counters(JOINED)[rank] < self._joins,
             )
             # A rank steps, then writes the next round or joins: read in the reverse order.
             over, writes = is_over(), is_led(WRITTEN)
@@ -232,8 +239,8 @@ class HostMean:
 
         A rank that has joined again was synchronized with this one, or did as many steps.
         """
-        steps = [int(word) % (1 << STEPS_BITS) for word in self.rows.joined]
-        return leads(self.rank, steps)
+        words = self.rendezvous.counters(JOINED)
+        return leads(self.rank, [word % (1 << STEPS_BITS) for word in words])
 
     def close(self, *, steps: int | None) -> None:
         """Leave the memory."""

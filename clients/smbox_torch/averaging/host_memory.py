@@ -25,7 +25,8 @@ from smbox.errors import ConfigError, SegmentError, WorkerLostError
 from smbox.memory import process, segment
 from smbox.memory.layout import PAGE_NBYTES, WORD_NBYTES, align
 from smbox.memory.segment import Segment
-from smbox_torch.averaging.rendezvous import ROW_WORDS, Rendezvous
+from smbox.native import library
+from smbox_torch.averaging.rendezvous import ROW_WORDS, Rendezvous, Word
 from smbox_torch.world import World
 
 HOST_PREFIX: Final = "smbox-host."
@@ -33,7 +34,8 @@ HOST_PREFIX: Final = "smbox-host."
 DIGEST_LENGTH: Final = 12
 BUILDING: Final = ".building"
 POLL_S: Final = 2e-3
-GATHERED: Final = 3  # the last of a row's counters; the others are free for the user
+GATHERED: Final = ROW_WORDS - Word.COUNTERS - 1
+"""The last of a row's counters; the others are free for the user."""
 
 
 class Header:
@@ -54,7 +56,7 @@ class HostMemory:
 
     Args:
         mapped: the segment.
-        rendezvous: the counters of the ranks; counters 0 to 2 are free for use.
+        rendezvous: the counters of the ranks; those below GATHERED are free for use.
         data: ``u8[nbytes]``, initially zeros.
     """
 
@@ -83,7 +85,9 @@ class HostMemory:
             ConfigError: the ranks disagree about size or layout; the memory was removed.
             WorkerLostError: a rank died or never arrived; the memory was removed.
             OutOfMemoryError: /dev/shm is full; the memory was removed.
+            NativeError: there is no native library, whose fence the rendezvous needs.
         """
+        library.load()  # before a rank waits for others that cannot come either
         wanted = _header(world, nbytes, layout)
         full_name = _full_name(name, world)
         mapped = (

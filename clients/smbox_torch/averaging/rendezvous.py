@@ -1,10 +1,9 @@
 """Synchronization of the ranks of one host: counters in mapped memory, and liveness checks.
 
-Every rank has one row of eight words, which only that rank writes. So no lock and no atomic
-instruction is needed: a rank increases its own counter, and the others read it. A rank that
-reads a counter must also see all stores before it, and its later reads must not be older.
-x86-64 guarantees both orders (x86-TSO). aarch64 does not: it would need a release store in
-``raise_to`` and an acquire load in ``counters``, which are missing.
+Every rank has one row of words, which only that rank writes. So no lock is needed: a rank
+sets its own words, and the others read them. A rank that reads a word also sees all stores
+before it, and its later reads are not older: a memory fence of the native library precedes each
+store and follows each load, because Python has no fence and aarch64 reorders.
 
 Every wait ends. A dead rank is detected by pid and start time within POLL_S. A rank that is
 stopped or stuck is considered lost after the timeout. The first rank that detects a lost rank
@@ -24,9 +23,10 @@ from numpy.typing import NDArray
 
 from smbox.errors import StepMismatchError, WorkerLostError
 from smbox.memory import process
+from smbox.native import library
 from smbox_torch.averaging.steps import finished_early, step_mismatch
 
-ROW_WORDS: Final = 8
+ROW_WORDS: Final = 16
 SPIN_S: Final = 200e-6  # time of polling that only yields the core
 SLEEP_FIRST_S: Final = 20e-6
 SLEEP_MAX_S: Final = 1e-3
@@ -40,7 +40,7 @@ SKIPPED: Final = 1 << 32
 
 
 class Word:
-    """Words of a rank's row; the four from COUNTERS on are free for the user of the rows."""
+    """Words of a rank's row; those from COUNTERS on are free for the user of the rows."""
 
     PID: Final = 0
     STARTED: Final = 1
@@ -57,6 +57,9 @@ class Rendezvous:
         rank: row of this process.
         timeout_s: longest wait for a live rank, in seconds.
         first_rank: rank of row 0 in the run, for messages.
+
+    Raises:
+        NativeError: there is no native library, which has the fence.
     """
 
     def __init__(
@@ -65,16 +68,16 @@ class Rendezvous:
         self.rank = rank
         self.size = len(rows)
         self.timeout_s = timeout_s
-        self._rows = rows
         # As Python's numbers: for so few words numpy takes ten times as long.
-        self._columns = [rows[:, word].data for word in range(Word.COUNTERS, ROW_WORDS)]
+        self._columns = [rows[:, word].data for word in range(ROW_WORDS)]
         self._first_rank = first_rank
+        self._fence = library.load().short.smbox_fence
 
     def enter(self) -> None:
         """Record pid and start time of this rank; the pid, written last, makes it present."""
         pid, pid_started = process.identity()
-        self._rows[self.rank, Word.STARTED] = pid_started
-        self._rows[self.rank, Word.PID] = pid
+        self._set(Word.STARTED, pid_started)
+        self._set(Word.PID, pid)
 
     def leave(self, *, steps: int | None = None) -> None:
         """Record that this rank has left; waiting ranks detect it within POLL_S.
@@ -82,20 +85,31 @@ class Rendezvous:
         Args:
             steps: number of steps if this rank's loop ended normally; None: it did not.
         """
-        if not self._rows[self.rank, Word.LEFT]:
-            self._rows[self.rank, Word.LEFT] = GONE if steps is None else FINISHED + steps
+        if not self._columns[Word.LEFT][self.rank]:
+            self._set(Word.LEFT, GONE if steps is None else FINISHED + steps)
 
     def raise_to(self, counter: int, value: int) -> None:
         """Set this rank's counter; a rank that reads it also sees all earlier stores."""
-        self._columns[counter][self.rank] = value
+        self._set(Word.COUNTERS + counter, value)
 
     def counters(self, counter: int) -> list[int]:
         """Return every rank's ``counter``."""
-        return self._columns[counter].tolist()
+        return self._words(Word.COUNTERS + counter)
+
+    def _set(self, word: int, value: int) -> None:
+        """Set a word of this rank's row, after all earlier stores."""
+        self._fence()
+        self._columns[word][self.rank] = value
+
+    def _words(self, word: int) -> list[int]:
+        """Return a word of every row, before all later loads."""
+        found = self._columns[word].tolist()
+        self._fence()
+        return found
 
     def reached(self, counter: int, value: int) -> bool:
         """Return whether every rank's ``counter`` is at least ``value``."""
-        return min(self._columns[counter].tolist()) >= value
+        return min(self.counters(counter)) >= value
 
     def wait(self, counter: int, value: int) -> None:
         """Wait until every rank's ``counter`` is at least ``value``.
@@ -107,7 +121,7 @@ class Rendezvous:
         if not self.reached(counter, value):
             self.wait_until(
                 lambda: self.reached(counter, value),
-                lambda rank: self._columns[counter][rank] < value,
+                lambda rank: self.counters(counter)[rank] < value,
             )
 
     def wait_for(self, rank: int, counter: int, value: int) -> None:
@@ -118,7 +132,7 @@ class Rendezvous:
         """
 
         def lags() -> bool:
-            return self._columns[counter][rank] < value
+            return self.counters(counter)[rank] < value
 
         self.wait_until(lambda: not lags(), lambda other: other == rank and lags())
 
@@ -148,7 +162,7 @@ class Rendezvous:
         Raises:
             StepMismatchError: always; it names the ranks.
         """
-        self._rows[self.rank, Word.BLAMED] = SKIPPED | (ranks[0] + 1)
+        self._set(Word.BLAMED, SKIPPED | (ranks[0] + 1))
         raise self._mismatch(ranks, counted)
 
     def _mismatch(self, ranks: Sequence[int], counted: Sequence[int] = ()) -> StepMismatchError:
@@ -156,7 +170,7 @@ class Rendezvous:
 
     def _check_ranks(self, lags: Callable[[int], bool], *, is_late: bool) -> None:
         """Raise if a rank that is waited for is lost."""
-        for blamed in self._rows[:, Word.BLAMED].tolist():
+        for blamed in self._words(Word.BLAMED):
             if blamed & SKIPPED:
                 raise self._mismatch([(blamed ^ SKIPPED) - 1])
             if blamed:
@@ -170,27 +184,27 @@ class Rendezvous:
 
     def _verdict(self, rank: int, *, is_late: bool) -> str:
         """Return what happened to a rank, in words; empty if it may still arrive."""
-        pid, left = int(self._rows[rank, Word.PID]), int(self._rows[rank, Word.LEFT])
+        pid, left = self._words(Word.PID)[rank], self._words(Word.LEFT)[rank]
         if left >= FINISHED:
             return f"finished after {left - FINISHED} steps"
         if pid and left:
             return "has left"
-        if pid and not process.is_alive(pid, int(self._rows[rank, Word.STARTED])):
+        if pid and not process.is_alive(pid, self._words(Word.STARTED)[rank]):
             return "died"
         if not is_late:
             return ""
         return f"does not answer: it is {_status(pid)}" if pid else "never came"
 
     def _give_up(self, rank: int, verdict: str) -> None:
-        self._rows[self.rank, Word.BLAMED] = rank + 1
-        left = int(self._rows[rank, Word.LEFT])
+        self._set(Word.BLAMED, rank + 1)
+        left = self._words(Word.LEFT)[rank]
         if left >= FINISHED:
             raise finished_early(self._first_rank + rank, left - FINISHED)
         raise WorkerLostError(
             f"rank {self._first_rank + rank} {verdict}; the ranks of this host cannot go on"
             " without it",
             rank=self._first_rank + rank,
-            pid=int(self._rows[rank, Word.PID]),
+            pid=self._words(Word.PID)[rank],
             timeout_s=self.timeout_s,
         )
 

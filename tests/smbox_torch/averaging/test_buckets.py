@@ -44,7 +44,7 @@ def shared(parameters: list[torch.Tensor], ranks: int) -> SharedRows:
     cut = plan(parameters, 1 << 20)
     nbytes = shared_nbytes(cut, ranks, len(parameters), 8)
     rows = SharedRows(np.zeros(nbytes, np.uint8), cut, ranks, len(parameters))
-    rows.weights[:] = 1.0
+    rows.weights[:] = memoryview(np.ones(ranks))
     return rows
 
 
@@ -112,11 +112,10 @@ def test_areas_do_not_overlap():
     rows = shared(tensors((5,), (3,)), ranks=2)
     for rank in range(2):
         rows.bucket(rank, 0).fill_(rank + 1)
-    rows.used[:] = 1
-    rows.joined[:] = 7
+    for used in rows.used:
+        used[:] = bytes([7, 7])
     rows.state.fill_(255)
     assert [rows.bucket(rank, 0).unique().tolist() for rank in range(2)] == [[1], [2]]
     assert rows.weights.tolist() == [1.0, 1.0]
-    assert rows.joined.tolist() == [7, 7]
-    assert rows.used.shape == (2, 2)
+    assert [used.tolist() for used in rows.used] == [[7, 7], [7, 7]]
     assert rows.state.nbytes == 8

@@ -97,6 +97,18 @@ def test_ranks_that_disagree_learn_it(other):
     assert named(two[0].host_token) == []
 
 
+def test_without_the_native_library_no_rank_waits_for_others():
+    done = subprocess.run(
+        [sys.executable, "-c", GATHER_AND_WAIT, uuid.uuid4().hex],
+        env=os.environ | {"SMBOX_NO_NATIVE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert "NativeError: SMBOX_NO_NATIVE" in done.stderr
+
+
 def test_a_rank_that_never_comes_is_named_and_nothing_is_left():
     two = worlds(2)
     with pytest.raises(WorkerLostError, match="rank 1 never came"):

@@ -5,12 +5,14 @@ import signal
 import subprocess
 import sys
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from smbox.errors import StepMismatchError, WorkerLostError
 from smbox.memory import process
+from smbox_torch.averaging import rendezvous
 from smbox_torch.averaging.rendezvous import ROW_WORDS, Rendezvous, Word
 
 LONG_S = 60.0
@@ -52,6 +54,26 @@ def test_a_wait_is_over_when_the_last_has_come():
     assert not waiter.is_alive()
     assert first.counters(0) == [1, 1]
     assert first.counters(1) == [0, 0]
+
+
+def test_a_fence_precedes_each_store_and_follows_each_load(monkeypatch):
+    rows = np.zeros((2, ROW_WORDS), np.uint64)
+    column = rows[:, Word.COUNTERS + 1]
+    seen = []
+
+    def fence() -> None:
+        seen.append(column.tolist())
+        column[:] += 10
+
+    native = SimpleNamespace(short=SimpleNamespace(smbox_fence=fence))
+    monkeypatch.setattr(rendezvous.library, "load", lambda: native)
+    first = Rendezvous(rows, 0, timeout_s=LONG_S)
+    first.raise_to(1, 5)
+    assert (seen, column.tolist()) == ([[0, 0]], [5, 10])
+    assert first.counters(1) == [5, 10]
+    assert (seen[1:], column.tolist()) == ([[5, 10]], [15, 20])
+    assert not first.reached(1, 20)
+    assert len(seen) == 3
 
 
 def test_a_dead_rank_is_named_long_before_the_timeout(other):
