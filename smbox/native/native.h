@@ -182,7 +182,7 @@ EXPORT u64 smbox_commit(struct writer *writer, struct order *orders, u32 count);
 /* Read until the end or the first obstacle; of a range, at most 64 MiB. Returns enum result. */
 EXPORT u64 smbox_read(struct reading *reading, int locks);
 
-/* Count the commits of a region: the sum over its stripes. */
+/* Count the commits of a region, the sum over its stripes. Later loads see what they changed. */
 EXPORT u64 smbox_version(const struct stripe *table, u64 count);
 
 /* Undo or complete the commit of an open stripe from the slot of its dead writer. The caller holds

@@ -181,6 +181,6 @@ u64 smbox_read(struct reading *reading, int locks) {
 u64 smbox_version(const struct stripe *table, u64 count) {
     u64 commits = 0;
     for (u64 at = 0; at < count; at++)
-        commits += load_relaxed(&table[at].sequence) >> COMMITS_SHIFT;
+        commits += load_acquire(&table[at].sequence) >> COMMITS_SHIFT;
     return commits;
 }
