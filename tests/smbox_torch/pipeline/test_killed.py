@@ -132,7 +132,8 @@ def test_all_others_name_a_stage_that_is_lost(left, preloaded, node, phase, vict
     """The timeout is the default, 300 s: the test's own is shorter."""
     name = uuid.uuid4().hex
     with stages(preloaded, node, name, str(victim), phase) as found:
-        told = json.loads(found.pop(victim).stdout.readline())
+        lost = found.pop(victim)
+        told = json.loads(lost.stdout.readline())
         assert told["phase"] == phase
         await_renewals(node, name)
         os.kill(told["pid"], by)
@@ -146,6 +147,7 @@ def test_all_others_name_a_stage_that_is_lost(left, preloaded, node, phase, vict
             assert (told["stage"], told["how"]) == (victim, HOW[by])
         for stage in found:
             assert stage.wait(timeout=60) == 0
+        lost.communicate(timeout=60)  # after an interrupt it frees what it has made
     assert left(node, name) == []
 
 
