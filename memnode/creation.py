@@ -213,6 +213,6 @@ def check_init(dtype: DType, init: float | None) -> None:
     if init is None or dtype.kind == "float":
         return
     with contextlib.suppress(ValueError, OverflowError):  # NaN, or out of range
-        if np.asarray(int(init), dtype.numpy) == init:
+        if np.asarray(int(init)).astype(dtype.numpy) == init:
             return
     raise ConfigError("init is not a value of this type", init=init, dtype=dtype.name)

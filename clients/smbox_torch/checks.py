@@ -48,7 +48,7 @@ def whole(name: str, value: Any, *, least: int = 1, most: int = MOST) -> int:
         TypeError: it is not an integer.
         ConfigError: it is too small or too large.
     """
-    is_bool = isinstance(value, bool) or getattr(value, "dtype", None) == torch.bool
+    is_bool = isinstance(value, bool | np.bool_) or getattr(value, "dtype", None) == torch.bool
     try:
         number = None if is_bool else operator.index(value)
     except TypeError:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 
+import numpy as np
 import pytest
 
 from smbox.errors import SegmentError
@@ -56,8 +57,8 @@ def test_a_slot_of_another_format_is_refused_and_stays(memory, changed):
     name = layout.slot_name(memory.name, memory.writer.slot_id)
     with Segment.attach(name) as segment:
         words = segment.words(0, layout.Slot.WORDS)
-        words[layout.Slot.FORMAT] ^= changed
+        words[layout.Slot.FORMAT] ^= np.uint64(changed)
         with pytest.raises(SegmentError, match="of this format"):
             journal.attach_slot(memory.name, memory.writer.slot_id)
         assert name in listing("smbox.")
-        words[layout.Slot.FORMAT] ^= changed
+        words[layout.Slot.FORMAT] ^= np.uint64(changed)

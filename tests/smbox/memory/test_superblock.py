@@ -58,12 +58,12 @@ HASH_BIT = 1 << 40  # of the layout's hash
 def test_foreign_memory_is_refused_and_stays(memory, word, changed, message):
     words = Segment.attach(layout.node_name(memory.name)).words(0, 16)
     memory.superblock.locks.unlock(layout.LockByte.NODE)
-    words[word] ^= changed
+    words[word] ^= np.uint64(changed)
     found = listing(f"smbox.{memory.name}.")
     with pytest.raises(SegmentError, match=message):
         OwnedSuperblock.own(memory.name, 1)
     assert listing(f"smbox.{memory.name}.") == found
-    words[word] ^= changed
+    words[word] ^= np.uint64(changed)
     assert memory.superblock.memory_nbytes == 64 << 20
 
 
