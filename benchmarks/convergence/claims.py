@@ -183,12 +183,15 @@ FINDINGS = (
     ),
 )
 
-CLAIMED = frozenset(
+CITED = frozenset({"easgd-16", "easgd-64", "downpour", "ssp"})
+"""Names of rows that decide no goal and no finding, but support docs/algorithms/README.md."""
+
+CLAIMED = CITED | frozenset(
     name
     for claim in (*GOALS, *(claim for finding in FINDINGS for claim in finding.claims))
     for name in (claim.behind, claim.baseline, baseline_of(ROWS[claim.behind]))
 )
-"""Names of the rows that decide something, and their baselines: they run with all seeds."""
+"""Names of the rows that carry a claim, and their baselines: they run with all seeds."""
 
 UNDECIDED = frozenset(
     {

@@ -36,10 +36,11 @@ PICTURE = "![accuracy in the end, and over the run](convergence.png)"
 
 INTERVALS = """\
 ± is half of a 95 % confidence interval: Student's t over the seeds, and for a difference over
-the differences of runs with equal seeds. A row without a goal and without a published result
-has one run and no interval. A goal is **met** if the entire interval meets it, **missed** if
-no part of it does, and **undecided** otherwise. Rows whose goals are undecided after five
-seeds run with five more seeds, which were declared in advance. There is no third set."""
+the differences of runs with equal seeds. A row has one run and no interval if it has no goal
+and no published result, and [the advice](algorithms/README.md) does not need one. A goal is
+**met** if the entire interval meets it, **missed** if no part of it does, and **undecided**
+otherwise. Rows whose goals are undecided after five seeds run with five more seeds, which were
+declared in advance. There is no third set."""
 
 SETTINGS = """\
 The moving rate is the share of the distance between worker and center that an exchange

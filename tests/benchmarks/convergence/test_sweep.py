@@ -21,7 +21,7 @@ def test_all_rows_run_with_a_seed_before_any_runs_with_the_next():
     for seed in (5, 6, 7, 8, 9):  # what was left undecided runs once more
         assert {each.row.name for each in runs if each.seed == seed} == UNDECIDED
     assert {"easgd", "one", "one-plain"} <= CLAIMED
-    assert "ssp" not in CLAIMED
+    assert "mdownpour" not in CLAIMED
 
 
 def test_globs_and_seeds_choose_runs(capsys: pytest.CaptureFixture[str]):
