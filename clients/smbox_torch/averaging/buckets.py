@@ -105,7 +105,8 @@ class SharedRows:
         self, data: NDArray[np.uint8], buckets: Sequence[Bucket], ranks: int, parameters: int
     ) -> None:
         row_nbytes = _row_nbytes(buckets)
-        memory = torch.from_numpy(data)
+        memory = self._memory = torch.from_numpy(data)
+        self._address = memory.data_ptr()
         self._rows = [memory[i * row_nbytes : (i + 1) * row_nbytes] for i in range(ranks)]
         self._buckets = buckets
         self._parts: dict[tuple[int, int], list[list[torch.Tensor]]] = {}
@@ -115,6 +116,14 @@ class SharedRows:
         flags = rest[ranks * WORD_NBYTES :][: ranks * parameters].reshape(ranks, -1)
         self.used = [row.data for row in flags]
         self.state = memory[shared_nbytes(buckets, ranks, parameters, 0) :]
+
+    def check(self) -> None:
+        """Raise ConfigError if torch has moved the rows out of the shared memory."""
+        if self._memory.data_ptr() != self._address:
+            raise ConfigError(
+                "the gradients are not in the memory of the ranks any more: send clones of them"
+                " through queues of torch.multiprocessing"
+            )
 
     def view(self, row: int, first: int, like: torch.Tensor) -> torch.Tensor:
         """View the bytes of a row from ``first`` with the dtype and shape of ``like``."""

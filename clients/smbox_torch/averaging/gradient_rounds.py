@@ -11,6 +11,7 @@ compares their parameters and states (``equal_state``).
 
 from __future__ import annotations
 
+import os
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -68,6 +69,7 @@ class GradientRounds:
         self._averaged: list[Callable[[], torch.Tensor | None]] | None = None
         self.steps = 0
         self._is_open = self._is_broken = False
+        self._pid = os.getpid()
         self._members = range(len(parameters))
         self._missing = set(self._members)
         self._started_s = 0.0
@@ -113,7 +115,15 @@ class GradientRounds:
         self._mean.take(index)
         self._missing.remove(index)
 
+    def _demand_own_process(self) -> None:
+        if os.getpid() != self._pid:
+            raise ConfigError(
+                "a forked child is not the rank of its parent: use a copy of the model there,"
+                " or wrap an optimizer in the child"
+            )
+
     def _begin(self, *, may_compare: bool = True) -> None:
+        self._demand_own_process()
         self._slots.check()
         if self._demand is not None:
             self._demand()
@@ -155,6 +165,7 @@ class GradientRounds:
 
     def stepped(self) -> None:
         """Count a step with these gradients."""
+        self._demand_own_process()
         self.steps += 1
         self.equal_state.record_writes()
         self.discard()

@@ -103,7 +103,8 @@ class HostMean:
     # -- while backward runs ---------------------------------------------------------------
 
     def begin(self, weight: float, *, is_due: bool) -> None:
-        """Begin a round, before its first gradient."""
+        """Begin a round, before its first gradient; ConfigError if the rows were moved."""
+        self.rows.check()
         self._base = self._written
         self._left = [len(bucket.members) for bucket in self._buckets]
         self.rows.weights[self.rank] = weight

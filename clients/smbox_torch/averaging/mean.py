@@ -157,7 +157,7 @@ class GradientViews:
                 now=(str(gradient.dtype), tuple(gradient.shape)),
             )
         if gradient.data_ptr() != view.data_ptr():
-            view.copy_(gradient)
+            view.copy_(gradient.detach())  # with create_graph it has a graph, which would grow
             if self._is_near:
                 parameter.grad = view
         return True

@@ -33,8 +33,8 @@ from smbox.errors import ConfigError
 from smbox_torch.checks import lease
 from smbox_torch.hogwild.model import ModelTensors, TensorOwners, tensors_of
 from smbox_torch.hogwild.state import SharedState
-from smbox_torch.model.flat import check_views
 from smbox_torch.model.others import check_others, other_parameters
+from smbox_torch.model.places import check_places, places_of
 from smbox_torch.model.restoring import pairs_of
 from smbox_torch.model.sparse_gradients import check_sparse
 from smbox_torch.model.tensor_versions import TensorVersions
@@ -104,6 +104,7 @@ class Hogwild(JoinedOptimizer):
         self._check_others = partial(check_others, box, name, model, self._wrapped)
         own = self._own_name(name)
         self._views = self._map(box, name)
+        self._places = places_of(self._views.every)
         self._state = SharedState(box, f"{own}.state", optimizer) if state == "shared" else None
         self._phase = Phase(box, own)
         self._recorder = Recorder()
@@ -139,7 +140,7 @@ class Hogwild(JoinedOptimizer):
         """Raise ConfigError if a step is impossible or the model was changed since wrapping."""
         check_sparse(self.inner)
         self._owners.check()
-        check_views(self._tensors.every, self._views.every, "the shared memory")
+        check_places(self._tensors.every, self._places, "the shared memory")
         if not self._has_begun and self._versions.have_changed():
             raise ConfigError(
                 "the model was changed after the optimizer was wrapped, which overwrote the"

@@ -21,12 +21,12 @@ from torch.utils.dlpack import from_dlpack
 from smbox.errors import ConfigError
 from smbox_torch.adapter import as_array, dtype_name
 from smbox_torch.model.master import Master
+from smbox_torch.model.places import check_places, places_of
 from smbox_torch.model.precision import FLOATS, Precision
 
 __all__ = [
     "FlatBuffer",
     "FlatParameters",
-    "check_views",
     "checked",
     "float_buffers",
     "named_counts",
@@ -101,19 +101,6 @@ def checked(
     return members
 
 
-def check_views(
-    tensors: Sequence[torch.Tensor], views: Sequence[torch.Tensor], home: str
-) -> None:
-    """Raise ConfigError if a tensor is not a view of ``home``, as the constructor made it."""
-    for tensor, view in zip(tensors, views, strict=True):
-        if tensor.data_ptr() != view.data_ptr() or tensor.dtype != view.dtype:
-            raise ConfigError(
-                f"a parameter is not in {home} any more: move, convert and load the model"
-                " before the optimizer is wrapped",
-                shape=tuple(tensor.shape),
-            )
-
-
 def own_storage(view: torch.Tensor) -> torch.Tensor:
     """Return the same memory as a tensor with a separate storage of exactly its size.
 
@@ -150,9 +137,10 @@ class FlatBuffer:
         self.tensors = tuple(tensors)
         size = sum(tensor.numel() for tensor in tensors)
         self.flat = torch.empty(size, dtype=first.dtype, device=first.device)
-        self._views = [own_storage(view) for view in self.split(self.flat)]
+        views = [own_storage(view) for view in self.split(self.flat)]
+        self._places = places_of(views)
         with torch.no_grad():
-            for tensor, view in zip(self.tensors, self._views, strict=True):
+            for tensor, view in zip(self.tensors, views, strict=True):
                 view.copy_(tensor)
                 tensor.data = view
         self._gradient: torch.Tensor | None = None
@@ -227,7 +215,7 @@ class FlatBuffer:
 
     def check(self) -> None:
         """Raise ConfigError if a member has other memory now (``model.to(...)``)."""
-        check_views(self.tensors, self._views, "the flat buffer")
+        check_places(self.tensors, self._places, "the flat buffer")
 
 
 class FlatParameters:

@@ -52,9 +52,11 @@ class WorkerValues:
         return [{dtype: x.clone() for dtype, x in each.items()} for each in self._kept]
 
     def check(self) -> None:
-        """Raise ConfigError while the model holds the center; nothing was changed."""
+        """Raise ConfigError if the model holds the center or was moved; nothing was changed."""
         if self.are_saved:
             raise ConfigError(
                 "the model holds the center for an evaluation: call the optimizer's train()"
                 " before the next forward pass of training"
             )
+        for flat in self._flats:
+            flat.check()

@@ -1,11 +1,14 @@
-"""BatchCounts: shares a model's integer buffers (``num_batches_tracked``) as their maximum.
+"""BatchCounts: shares the batch counts of a model's batch norms as their maximum.
 
 The region ``NAME.counts``, int64, is updated by an atomic maximum. A worker that joins late
 continues from the shared count, so that a batch norm that weights by its count
-(``momentum=None``) does not treat its first batch as the first of the run.
+(``momentum=None``) does not treat its first batch as the first of the run. Other integer
+buffers, such as the position in a queue, may fall again, so they stay the worker's own.
 """
 
 from __future__ import annotations
+
+from typing import Final
 
 import numpy as np
 import torch
@@ -14,6 +17,9 @@ from smbox_torch.boxes import Array, BoxLike, RegionLike
 from smbox_torch.model.flat import named_counts, unique
 
 __all__ = ["BatchCounts"]
+
+COUNT: Final = "num_batches_tracked"
+"""The name that torch's batch norms give to their counts."""
 
 
 class BatchCounts:
@@ -26,7 +32,8 @@ class BatchCounts:
     """
 
     def __init__(self, box: BoxLike, name: str, model: torch.nn.Module | None) -> None:
-        self._tensors = [] if model is None else unique(named_counts(model).values())
+        counts = {} if model is None else named_counts(model)
+        self._tensors = unique(counts[name] for name in counts if name.endswith(COUNT))
         self._counts: Array = np.zeros(sum(each.numel() for each in self._tensors), np.int64)
         self._shared: RegionLike | None = None
         if self._tensors:

@@ -28,7 +28,7 @@ class JoinedOptimizer(WrappedOptimizer):
         workers: number of workers with which the run was started.
         steps: number of local steps; a worker that takes over the rank of a dead worker starts
             at that worker's number.
-        shares_counts: whether the model's integer buffers are shared; see ``BatchCounts``.
+        shares_counts: whether the model's batch counts are shared; see ``BatchCounts``.
     """
 
     shares_counts = True

@@ -149,11 +149,6 @@ class BoxOptimizer(JoinedOptimizer):
         self._demand_exchangeable()
         self.phase.use()
 
-    def _demand_unchanged(self) -> None:
-        """Raise ConfigError, before the first step, if the model was changed since wrapping."""
-        self.flat.check()
-        super()._demand_unchanged()
-
     def _demand_equal_others(self) -> None:
         check_others(self.box, self.name, self._model, self._wrapped)
 
@@ -216,8 +211,8 @@ class BoxOptimizer(JoinedOptimizer):
             model: a model with the same parameters. They are matched by name if ``model=`` or
                 the optimizer's groups gave names and the model has them, else by their order in
                 the optimizer's only group. Prefixes of wrappers (``module.`` of DDP,
-                ``_orig_mod.`` of torch.compile) are ignored. With ``model=``, integer buffers
-                get the largest count of any worker, and other parameters are copied.
+                ``_orig_mod.`` of torch.compile) are ignored. With ``model=``, batch counts
+                get the largest of any worker; other integers and parameters are copied.
 
         Raises:
             ConfigError: parameters, names or ties differ, or the order is unknown (several

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from contextlib import suppress
 from typing import Final
@@ -43,6 +44,7 @@ class Clocks:
             raise ConfigError(f"at most {RANKS_MAX} workers have clocks", workers=team.size)
         self._team = team
         self._has_left = False
+        self._pid = os.getpid()
         self._all = box.create(name, shape=RANKS_MAX, dtype="int64", init=0, exist_ok=True)
         self._mine = self._all[team.rank : team.rank + 1]
         before = 0 if self.mine == LEFT else self.mine
@@ -82,9 +84,10 @@ class Clocks:
         return int(self._mine.fetch_and_op(np.ones(1, np.int64), "sum")[0]) + 1
 
     def leave(self) -> None:
-        """Mark this worker as left, so that no worker waits for it."""
+        """Mark this worker as left, so that no worker waits for it; a forked child does not."""
         self._has_left = True
-        self._set(LEFT)
+        if os.getpid() == self._pid:
+            self._set(LEFT)
 
     def wait(self, at_least: int, timeout_s: float) -> int:
         """Wait until no clock is below ``at_least``; return the lowest clock.

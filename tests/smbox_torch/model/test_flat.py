@@ -135,6 +135,14 @@ def test_a_parameter_that_left_is_found():
         flat.check()
 
 
+def test_a_model_whose_storage_torch_has_moved_is_found():
+    model = network()
+    flat = FlatParameters(model.parameters())
+    model.share_memory()  # it moves the storage under each tensor that has it, views included
+    with pytest.raises(ConfigError, match="not in the flat buffer"):
+        flat.check()
+
+
 def test_buffers_of_batch_norm_are_taken_by_their_type():
     assert [tuple(b.shape) for b in float_buffers(network())] == [(3,), (3,)]
     assert [b.dtype for b in other_buffers(network())] == [torch.int64]

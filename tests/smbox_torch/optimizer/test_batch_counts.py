@@ -56,3 +56,14 @@ def test_synchronous_workers_share_them_at_the_end():
     train(model, only, torch.randn(8, 4), 3)
     only.finish()
     assert box.attach("run.counts").get().tolist() == [3]
+
+
+def test_another_integer_buffer_stays_the_workers_own():
+    box, model = ModelBox(), network()
+    model.register_buffer("position", torch.tensor([6]))
+    only = wrapped(EASGD, box, model, 0)
+    train(model, only, torch.randn(8, 4), 1)
+    model.position.fill_(0)  # the end of a queue
+    train(model, only, torch.randn(8, 4), 1)
+    assert model.position.item() == 0
+    only.close(exchange=False)

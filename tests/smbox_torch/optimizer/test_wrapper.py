@@ -169,6 +169,17 @@ def test_moving_the_model_is_noticed_before_an_exchange():
         train_double(model, opt)
 
 
+def test_buffers_that_another_wrapper_of_the_model_took_are_noticed():
+    model, box = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2)), ModelBox()
+    first, _ = (
+        Plain(torch.optim.SGD(part.parameters(), lr=0.1), box, name, model=model, workers=1)
+        for part, name in zip(model, ("first", "second"), strict=True)
+    )
+    model(torch.randn(4, 2)).sum().backward()
+    with pytest.raises(ConfigError, match="pass model= to one optimizer"):
+        first.step()
+
+
 def train_double(model: torch.nn.Module, opt: Plain) -> None:
     model(torch.ones(2, 2, dtype=torch.float64)).sum().backward()
     opt.step()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import threading
 
 import pytest
@@ -62,3 +63,12 @@ def test_who_left_does_not_tick():
     clocks.leave()
     with pytest.raises(ConfigError, match="has left"):
         clocks.tick()
+
+
+def test_a_forked_child_does_not_leave_for_its_parent(monkeypatch):
+    box = ModelBox()
+    clocks = clocks_of(box, 0, 1)
+    with monkeypatch.context() as child:
+        child.setattr(os, "getpid", lambda: -1)
+        clocks.leave()
+    assert clocks.mine == 0

@@ -1,0 +1,52 @@
+"""What may happen to a process or a gradient of SyncGroup beside the averaging itself."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+
+from smbox.errors import ConfigError
+from smbox_torch.averaging.sync_group import SyncGroup
+from smbox_torch.world import World
+
+
+def only_rank() -> tuple[torch.nn.Sequential, SyncGroup]:
+    net = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.Tanh(), torch.nn.Linear(5, 1))
+    return net, SyncGroup(torch.optim.SGD(net.parameters(), lr=0.1), net, world=World())
+
+
+def test_a_forked_child_is_not_the_rank_of_its_parent(monkeypatch):
+    net, group = only_rank()
+    with group:
+        net(torch.randn(4, 6)).sum().backward()
+        with monkeypatch.context() as child:
+            child.setattr(os, "getpid", lambda: -1)
+            with pytest.raises(ConfigError, match="forked child"):
+                group.step()
+            with pytest.raises(ConfigError, match="forked child"):
+                net(torch.randn(4, 6)).sum().backward()
+        group.step()
+
+
+def test_gradients_that_torch_moved_out_of_the_shared_memory_are_noticed():
+    net, group = only_rank()
+    with group:
+        net(torch.randn(4, 6)).sum().backward()
+        net[0].weight.grad.share_memory_()
+        group.step()
+        group.zero_grad()
+        with pytest.raises(ConfigError, match="not in the memory of the ranks"):
+            net(torch.randn(4, 6)).sum().backward()
+
+
+@pytest.mark.filterwarnings("ignore:Using backward")  # torch's, of create_graph
+def test_no_graph_grows_in_the_shared_gradients():
+    net, group = only_rank()
+    with group:
+        for _ in range(2):
+            group.zero_grad()
+            net(torch.randn(4, 6)).square().sum().backward(create_graph=True)
+            assert all(each.grad.grad_fn is None for each in net.parameters())
+            group.step()
