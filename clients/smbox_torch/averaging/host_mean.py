@@ -13,7 +13,6 @@ DUE and DIGEST tell the others about this rank's loop, parameters and state.
 
 from __future__ import annotations
 
-import os
 import sys
 import weakref
 from collections.abc import Callable, Sequence
@@ -98,7 +97,7 @@ class HostMean:
         self._left: list[int] = []
         self._used: list[bool] = []
         self._is_source = False
-        self._farewell = weakref.finalize(self, _say_goodbye, self.rendezvous, os.getpid())
+        self._farewell = weakref.finalize(self, _say_goodbye, self.rendezvous)
 
     # -- while backward runs ---------------------------------------------------------------
 
@@ -249,15 +248,14 @@ class HostMean:
         self._memory.close(steps=steps)
 
 
-def _say_goodbye(rendezvous: Rendezvous, pid: int) -> None:
+def _say_goodbye(rendezvous: Rendezvous) -> None:
     """Leave on behalf of a rank that was not closed, at process exit or garbage collection.
 
     Without this the other ranks could not distinguish a normal exit from a kill.
     """
     failed = sys.exc_info()[0] is not None or getattr(sys, "last_value", None) is not None
-    if os.getpid() == pid:  # a process that was forked from it is not the rank
-        steps = rendezvous.counters(STEPPED)[rendezvous.rank]
-        rendezvous.leave(steps=None if failed else steps)
+    steps = rendezvous.counters(STEPPED)[rendezvous.rank]
+    rendezvous.leave(steps=None if failed else steps)
 
 
 def _firsts(buckets: Sequence[Bucket]) -> dict[int, int]:

@@ -71,6 +71,7 @@ class Rendezvous:
         # As Python's numbers: for so few words numpy takes ten times as long.
         self._columns = [rows[:, word].data for word in range(ROW_WORDS)]
         self._first_rank = first_rank
+        self._owner = os.getpid()
         self._fence = library.load().short.smbox_fence
 
     def enter(self) -> None:
@@ -82,10 +83,12 @@ class Rendezvous:
     def leave(self, *, steps: int | None = None) -> None:
         """Record that this rank has left; waiting ranks detect it within POLL_S.
 
+        A forked child of the rank's process is not the rank: there nothing is recorded.
+
         Args:
             steps: number of steps if this rank's loop ended normally; None: it did not.
         """
-        if not self._columns[Word.LEFT][self.rank]:
+        if os.getpid() == self._owner and not self._columns[Word.LEFT][self.rank]:
             self._set(Word.LEFT, GONE if steps is None else FINISHED + steps)
 
     def raise_to(self, counter: int, value: int) -> None:

@@ -116,6 +116,15 @@ def test_a_rank_that_left_is_named():
         first.wait(0, 1)
 
 
+def test_a_forked_child_does_not_leave_for_its_parent(monkeypatch):
+    first, second, _ = pair(timeout_s=0.2)
+    with monkeypatch.context() as child:
+        child.setattr(os, "getpid", lambda: -1)
+        second.leave()
+    with pytest.raises(WorkerLostError, match="rank 5 does not answer"):
+        first.wait(0, 1)
+
+
 def test_a_rank_that_did_its_part_may_be_gone():
     first, second, _ = pair()
     first.raise_to(2, 3)
