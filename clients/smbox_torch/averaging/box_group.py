@@ -77,7 +77,7 @@ class BoxGroup:
                 digests=digests,
             )
         begin = f"{self.name}.begin"
-        memory = torch.zeros(packed_nbytes(tensors), dtype=torch.uint8)
+        memory = torch.zeros(packed_nbytes(tensors), dtype=torch.uint8, device="cpu")
         packed = Packed(tensors, memory)
         if self.rank == 0:
             packed.store()

@@ -58,7 +58,7 @@ class RingSum:
         state: torch.Tensor,  # noqa: ARG002 - it goes in `share`
     ) -> torch.Tensor:
         """Return the rows of all ranks, as a sum of tables with one filled row each."""
-        table = torch.zeros((self.size, len(row)), dtype=row.dtype)
+        table = row.new_zeros((self.size, len(row)))
         table[self.rank] = row
         self._ring.sum(as_array(table).reshape(-1))
         return table
@@ -153,7 +153,8 @@ class RingAllReduce(AveragingOptimizer):
 
 def _begin_alike(tensors: Sequence[torch.Tensor], by: RingSum) -> None:
     """Give every rank the tensors of rank 0."""
-    packed = Packed(tensors, torch.zeros(packed_nbytes(tensors), dtype=torch.uint8))
+    memory = torch.zeros(packed_nbytes(tensors), dtype=torch.uint8, device="cpu")
+    packed = Packed(tensors, memory)
     packed.store()
     by.share(packed.memory, 0)
     packed.load()

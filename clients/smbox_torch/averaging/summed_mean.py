@@ -94,8 +94,8 @@ def check_same_layout(tensors: Sequence[torch.Tensor], by: Sum) -> None:
         ConfigError: on all ranks: those of some ranks differ; the tensors are unchanged.
     """
     digest = zlib.crc32(described(tensors, (), 0).encode())
-    row = torch.tensor([digest], dtype=torch.float64)
-    found = by.table(row, (), torch.empty(0, dtype=torch.uint8))
+    row = torch.tensor([digest], dtype=torch.float64, device="cpu")
+    found = by.table(row, (), torch.empty(0, dtype=torch.uint8, device="cpu"))
     if (found != found[0]).any():
         raise ConfigError(
             "the ranks' models differ: give all ranks the same model and the same arguments",
@@ -127,7 +127,7 @@ class SummedMean:
         memory = torch.zeros(packed_nbytes(buffers), dtype=torch.uint8, device=device)
         self._state = Packed(buffers, memory)
         self._by = by
-        self._row = torch.zeros(FLAGS + len(parameters), dtype=torch.float64)
+        self._row = torch.zeros(FLAGS + len(parameters), dtype=torch.float64, device="cpu")
         self._table: torch.Tensor | None = None
         self._is_leader: bool | None = None
         self.is_any_due = False

@@ -58,7 +58,7 @@ class TorchSum:
         state: torch.Tensor,  # noqa: ARG002 - `share` sends it
     ) -> torch.Tensor:
         """Sum the ranks' tables; each rank has filled only its own row."""
-        table = torch.zeros((self.size, len(row)), dtype=row.dtype)
+        table = row.new_zeros((self.size, len(row)))
         table[self.rank] = row
         near = table.to(self._device)
         with group_errors():

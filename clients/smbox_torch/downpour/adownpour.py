@@ -65,7 +65,7 @@ class _Pushes:
         self._counter = counter
 
     def values(self) -> dict[str, torch.Tensor]:
-        return {"pushes": torch.tensor(self._counter.value)}
+        return {"pushes": torch.tensor(self._counter.value, device="cpu")}
 
     def put(self, values: dict[str, torch.Tensor]) -> None:
         wanted = int(values["pushes"])

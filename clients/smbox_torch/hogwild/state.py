@@ -141,5 +141,5 @@ def _begin(
 
 def _zero(key: str, parameter: torch.nn.Parameter) -> torch.Tensor:
     if key == "step":
-        return torch.zeros((), dtype=torch.float32)
+        return torch.zeros((), dtype=torch.float32, device="cpu")
     return torch.zeros_like(parameter, memory_format=torch.contiguous_format)

@@ -25,7 +25,8 @@ ADDRESS_NBYTES = 256
 def address_bytes(box: BoxLike | None) -> torch.Tensor:
     """Return the address of a box as ``u8[ADDRESS_NBYTES]``; zeros if it has none."""
     text = str(getattr(box, "address", "")).encode()[:ADDRESS_NBYTES]
-    return torch.tensor([*text, *bytes(ADDRESS_NBYTES - len(text))], dtype=torch.uint8)
+    row = [*text, *bytes(ADDRESS_NBYTES - len(text))]
+    return torch.tensor(row, dtype=torch.uint8, device="cpu")
 
 
 class HybridRoot(EASGD):

@@ -99,9 +99,9 @@ class Sender:
         self.is_exact = center == wire
         self.nbytes = size * wire.itemsize
         if not self.is_exact:
-            self._sum = torch.zeros(size, dtype=center)
-            self._residual = torch.zeros(size, dtype=center)
-            self._sent = torch.empty(size, dtype=wire)
+            self._sum = torch.zeros(size, dtype=center, device="cpu")
+            self._residual = torch.zeros(size, dtype=center, device="cpu")
+            self._sent = torch.empty(size, dtype=wire, device="cpu")
 
     def operand(self, values: Array) -> Array:
         """Return values plus the residual of earlier operands, rounded to the wire's dtype.

@@ -157,7 +157,7 @@ class Batch:
         if not header.needs_gradient:
             return x
         gradients = self._gradients[number] = []
-        anchor = torch.zeros((), requires_grad=True)
+        anchor = torch.zeros((), requires_grad=True, device="cpu")
         found: torch.Tensor = _ReceivedInput.apply(anchor, x, gradients)  # type: ignore[no-untyped-call]
         return found
 

@@ -198,7 +198,8 @@ class Reader(_Ring):
     def receive(self, device: torch.device) -> tuple[Header, torch.Tensor]:
         """Wait for the next message, copy it and release its slot; raises as ``peek``."""
         header = self.peek()
-        tensor = torch.empty((header.rows, *self.spec.shape[1:]), dtype=self.spec.torch_dtype)
+        shape = (header.rows, *self.spec.shape[1:])
+        tensor = torch.empty(shape, dtype=self.spec.torch_dtype, device="cpu")
         data = tensor.reshape(-1).view(torch.uint8)
         with self._map_freed_ring():
             if data.numel():

@@ -66,7 +66,7 @@ class Subscriber:
         self._counter = box.counter(publication.newest_name(name))
         self._lock = threading.Lock()
         self._term: _TermReader | None = None
-        self._memory = torch.empty(0, dtype=torch.uint8)
+        self._memory = torch.empty(0, dtype=torch.uint8, device="cpu")
         self._state: dict[str, torch.Tensor] = {}
         self._version = 0
         self._found_s = 0.0
@@ -234,7 +234,7 @@ class Subscriber:
         """Return memory for a version, and empty ``state``, which used this memory."""
         self._state, self._version = {}, 0
         if self._memory.numel() != layout.nbytes:
-            self._memory = torch.empty(layout.nbytes, dtype=torch.uint8)
+            self._memory = torch.empty(layout.nbytes, dtype=torch.uint8, device="cpu")
         return self._memory
 
 

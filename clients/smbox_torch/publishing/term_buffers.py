@@ -117,7 +117,7 @@ def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
 def _gathered(entries: list[Entry], state: dict[str, torch.Tensor]) -> torch.Tensor:
     """Return the bytes of adjacent tensors, converted and copied to host memory."""
     first = entries[0].first
-    memory = torch.zeros(entries[-1].limit - first, dtype=torch.uint8)
+    memory = torch.zeros(entries[-1].limit - first, dtype=torch.uint8, device="cpu")
     for entry in entries:
         entry.view(memory, first).copy_(state[entry.name])
     return memory
