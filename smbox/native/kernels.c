@@ -33,13 +33,13 @@ static inline u32 bits_of(float value) {
     return bits;
 }
 
-/* bfloat16 is the upper half of a float32. Rounds to nearest, ties to even. */
+/* bfloat16 is the upper half of a float32. Rounds to nearest, ties to even. With a mask in place of
+ * a choice, compilers shift and pack each element once: half as many instructions. */
 static inline float widen_bf16(u16 half) { return float_of((u32)half << 16); }
 static inline u16 narrow_bf16(float value) {
-    u32 bits = bits_of(value);
-    u32 rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
-    u32 nan = (bits >> 16) | 0x40;
-    return (u16)((bits & 0x7fffffff) > 0x7f800000 ? nan : rounded);
+    u32 bits = bits_of(value), is_nan = 0 - (u32)(value != value);
+    u32 rounded = bits + 0x7fff + ((bits >> 16) & 1), nan = bits | 0x400000;
+    return (u16)(((nan & is_nan) | (rounded & ~is_nan)) >> 16);
 }
 
 /* float16 (IEEE 754 binary16) in integer code: not every compiler has a type for it. */
@@ -198,6 +198,7 @@ ALL_FLOATS ALL_DOTS DEFINE_TABLE
 #else
 #define table_avx2 table_plain
 #define dots_avx2 dots_plain
+#define narrow_avx2 narrow_plain
 #endif
 
 /* ---- choice of the kernels ------------------------------------------------------------------- */
@@ -256,16 +257,8 @@ u64 smbox_dot(const u8 *left, const u8 *right, u64 count, u64 dtype, double *sum
     return DONE;
 }
 
-/* Convert float32 elements to a narrower type. */
 void smbox_narrow(u8 *out, const u8 *data, u64 count, u64 operand) {
-    const l_f32 *from = (const void *)data;
-    l_u16 *to = (void *)out;
-    if (operand == DTYPE_BFLOAT16)
-        for (u64 i = 0; i < count; i++)
-            to[i] = narrow_bf16(from[i]);
-    else
-        for (u64 i = 0; i < count; i++)
-            to[i] = narrow_f16(from[i]);
+    (level ? narrow_avx2 : narrow_plain)(out, data, count, operand);
 }
 
 /* Runs the commit's kernel on a private copy of c, which is then discarded. */

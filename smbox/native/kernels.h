@@ -183,3 +183,15 @@ KERNEL(min_bool) {
         return ((sums[0] + sums[1]) + (sums[2] + sums[3])) +                                     \
                ((sums[4] + sums[5]) + (sums[6] + sums[7]));                                      \
     }
+
+/* ---- narrower copies -------------------------------------------------------------------------- */
+
+/* Convert float32 elements to a narrower type. */
+static void LEVEL(narrow)(u8 *out, const u8 *data, u64 count, u64 operand) {
+    const l_f32 *from = (const void *)data;
+    l_u16 *to = (void *)out;
+    if (operand == DTYPE_BFLOAT16)
+        EACH(i, count) to[i] = narrow_bf16(from[i]);
+    else
+        EACH(i, count) to[i] = narrow_f16(from[i]);
+}
