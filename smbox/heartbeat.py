@@ -45,15 +45,19 @@ class Holder:
         rank: number of the place.
         lease: lease of the place.
         launch: see ``Record``.
+        restart: see ``Record``.
     """
 
-    def __init__(self, roster: Roster, rank: int, lease: Lease, *, launch: int = 0) -> None:
+    def __init__(
+        self, roster: Roster, rank: int, lease: Lease, *, launch: int = 0, restart: int = 0
+    ) -> None:
         self.memory = roster.memory
         self.interval_s = lease.lease_s / RENEWALS
         self._roster = roster
         self._place = rank
         self._lease = lease
         self._launch = launch
+        self._restart = restart
 
     @property
     def is_held(self) -> bool:
@@ -112,7 +116,7 @@ class Holder:
 
     def _begin(self, deadline_s: float | None = None) -> None:
         """Write the record of a place that was just taken, and start to renew its lease."""
-        self._record = Record.own(launch=self._launch)
+        self._record = Record.own(launch=self._launch, restart=self._restart)
         self._write_record(deadline_s)
         keep(self)
         self.memory.before_close(self._close)

@@ -21,6 +21,9 @@ from numpy.typing import NDArray
 from smbox.memory import process
 
 WORDS: Final = 16
+RESTARTS: Final = 1 << 31
+"""Limit of the number of restarts in a record."""
+
 _ROW_NBYTES: Final = 8 * WORDS
 _HOST_NBYTES: Final = 64
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
@@ -36,6 +39,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
         domain: see ``domain``; only pids of one domain can be compared.
         since: when it joined, by its host's clock.
         launch: hash of the launcher's name for the run.
+        restart: how often the launcher had restarted all members.
         host: host name, cut at 64 bytes. It is the last field since it never ends in a zero.
     """
 
@@ -45,14 +49,15 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
     domain: int
     since: datetime
     launch: int
+    restart: int
     host: str
 
     @classmethod
-    def own(cls, *, launch: int) -> Self:
+    def own(cls, *, launch: int, restart: int) -> Self:
         """Return the record of this process, which joins now, with generation 0."""
         host = socket.gethostname().encode()[:_HOST_NBYTES].decode(errors="ignore")
         now = datetime.now(tz=UTC)
-        return cls(0, *process.identity(), domain(), now, launch, host)
+        return cls(0, *process.identity(), domain(), now, launch, restart, host)
 
     @classmethod
     def of(cls, row: NDArray[np.int64]) -> Self | None:
@@ -98,6 +103,11 @@ class MemberInfo:
     since: datetime | None
     alive: bool
     progress: int
+
+    @classmethod
+    def vacant(cls, rank: int) -> Self:
+        """Return the state of a rank that no process of this start has taken."""
+        return cls(rank, None, None, None, alive=False, progress=0)
 
 
 @cache

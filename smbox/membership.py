@@ -16,7 +16,7 @@ from smbox.errors import ConfigError, LimitError, RankTakenError
 from smbox.head import check_prefix
 from smbox.heartbeat import Holder
 from smbox.lease import Lease, check_lease, numbers
-from smbox.member_record import MemberInfo, hash_of
+from smbox.member_record import RESTARTS, MemberInfo, hash_of
 from smbox.roster import CAPACITY, LEASE, MEETINGS, Roster, View, regions_of
 
 LEASE_S: Final = 10.0
@@ -37,17 +37,29 @@ class Member(Holder):
         rank: rank of this process, from 0.
         expected: number of members that the run was started with; 0: unknown.
         late: it joined after a member had expired or made progress.
+        first: its rank is an expected one, and no process of this start had taken it. The
+            others wait for it from their start on.
         lease_s: seconds without renewal after which it counts as dead.
         is_counted: another object, such as an optimizer, sets ``progress``.
     """
 
     def __init__(
-        self, roster: Roster, lease: Lease, rank: int, *, expected: int, late: bool, launch: int
+        self,
+        roster: Roster,
+        lease: Lease,
+        rank: int,
+        *,
+        expected: int,
+        launch: int,
+        restart: int,
     ) -> None:
-        super().__init__(roster, rank, lease, launch=launch)
+        super().__init__(roster, rank, lease, launch=launch, restart=restart)
+        view = roster.seen
         self.rank = rank
         self.expected = expected
-        self.late = late
+        self.late = bool(view.expired() or view.dead_here() or view.progress().any())
+        self._before = view.before_start(expected, launch, restart)
+        self.first = rank < expected and view.generation(rank) == self._before[rank]
         self.lease_s = lease.lease_s
         self.is_counted = False
 
@@ -70,7 +82,15 @@ class Member(Holder):
     @property
     def workers(self) -> int:
         """Number of living members and expected ranks that never joined; sends no request."""
-        return max(1, self.seen.count + len(self.seen.never_came(self.expected)))
+        return max(1, self.seen.count + len(self.never_came))
+
+    @property
+    def never_came(self) -> list[int]:
+        """Expected ranks that no process of this start has taken; sends no request.
+
+        Ranks of an earlier start, whose processes have ended, are among them.
+        """
+        return self.seen.never_came(self._before)
 
     @property
     def seen(self) -> View:
@@ -93,9 +113,14 @@ class Member(Holder):
 
     def missing(self) -> list[MemberInfo]:
         """Return the expired members and the expected ranks that never joined."""
-        view = self.read()
-        ranks = view.expired() + view.never_came(self.expected)
-        return [view.of(rank) for rank in sorted(ranks)]
+        never_came = set(self.read().never_came(self._before))
+        return [self.of(rank) for rank in sorted(never_came.union(self.seen.expired()))]
+
+    def of(self, rank: int) -> MemberInfo:
+        """Return the state of a rank at the last read; sends no request."""
+        if rank in self.never_came:
+            return MemberInfo.vacant(rank)
+        return self.seen.of(rank)
 
     @property
     def progress(self) -> int:
@@ -163,7 +188,7 @@ class Member(Holder):
         view = self._read(deadline_s)
         is_here = meeting.has_arrived(numbers(view.words[:, MEETINGS]), number)
         late = [rank for rank in view.alive() if not is_here[rank]]
-        return [view.of(rank) for rank in late + view.never_came(self.expected)]
+        return [view.of(rank) for rank in late] + list(map(MemberInfo.vacant, self.never_came))
 
     def _write_record(self, deadline_s: float | None) -> None:
         super()._write_record(deadline_s)
@@ -191,6 +216,7 @@ def join(
     expected: int = 0,
     lease_s: float = LEASE_S,
     launch: str = "",
+    restart: int = 0,
 ) -> Member:
     """Take a rank of a run and renew its lease; see :class:`Member`.
 
@@ -202,7 +228,10 @@ def join(
         expected: number of members that the run is started with.
         lease_s: seconds without renewal after which this process counts as dead.
         launch: a launcher's id of the run. The process takes over the progress of a predecessor
-            of the same launch; without an id, only of one that expired.
+            of the same launch; without an id, only of one that expired. With an id, expected
+            ranks count as never joined until a process of this launch takes them.
+        restart: how often the launcher has restarted all members; each restart is a start of
+            its own, in which expected ranks count as never joined at first.
 
     Raises:
         TypeError, ConfigError: an argument is invalid; the process did not join.
@@ -216,6 +245,8 @@ def join(
         raise TypeError(f"launch is a str, not {type(launch).__name__}")
     if rank is not None and not 0 <= index(rank) < CAPACITY:
         raise ConfigError(f"a rank must be at least 0 and below {CAPACITY}", rank=rank)
+    if not 0 <= index(restart) < RESTARTS:
+        raise ConfigError(f"restart must be at least 0 and below {RESTARTS}", restart=restart)
     if not 0 <= index(expected) <= CAPACITY:
         raise ConfigError(f"a run has at most {CAPACITY} members", expected=expected)
     check_lease(lease_s)
@@ -228,8 +259,8 @@ def join(
             Lease(roster.place(place), lease_s),
             place,
             expected=expected,
-            late=bool(view.expired() or view.dead_here() or view.progress().any()),
             launch=hash_of(launch),
+            restart=restart,
         )
         if member.take(view.generation(place), _first_values(view, place, launch)):
             return member

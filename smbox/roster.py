@@ -48,9 +48,36 @@ class View:
         """Number of living members."""
         return int(self.is_alive.sum())
 
-    def never_came(self, expected: int) -> list[int]:
-        """Return the ranks below ``expected`` that no process has ever taken."""
-        return _ranks(self.words[:expected, LEASE] == 0)
+    def never_came(self, before: I64) -> list[int]:
+        """Return the expected ranks that no process of this start has taken.
+
+        Args:
+            before: result of ``before_start``.
+        """
+        ranks = slice(len(before))
+        is_unchanged = generations(self.words[ranks, LEASE]) == before
+        return _ranks(is_unchanged & ~self.is_alive[ranks])
+
+    def before_start(self, expected: int, launch: int, restart: int) -> I64:
+        """Return the generations that the expected ranks had before this start.
+
+        Args:
+            expected: number of ranks with which the run was started.
+            launch: hash of the launch, see ``Record``; 0: unknown, so no generation is earlier.
+            restart: see ``Record``.
+
+        Returns:
+            ``i64[expected]``: the generation of the last holder if it belongs to an earlier
+            start and has ended; a launcher ends all members before it restarts them. 0 for
+            other ranks.
+        """
+        found = np.zeros(expected, np.int64)
+        for rank, last in enumerate(self.records[:expected]):
+            if launch == 0 or last is None:
+                continue
+            if last.restart < restart if last.launch == launch else self.is_free(rank):
+                found[rank] = last.generation
+        return found
 
     def expired(self) -> list[int]:
         """Return the ranks whose holder did not renew its lease and did not leave."""

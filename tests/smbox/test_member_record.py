@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from smbox.member_record import WORDS, Record, hash_of
+from smbox.member_record import RESTARTS, WORDS, Record, hash_of
 
 
 def own():
-    return Record.own(launch=hash_of("a launch"))
+    return Record.own(launch=hash_of("a launch"), restart=3)
 
 
 def test_a_record_survives_its_row():
@@ -37,6 +37,7 @@ def test_the_largest_record_fits_its_row():
         pid_started=1 << 62,
         domain=word,
         launch=word,
+        restart=RESTARTS - 1,
         host="h" * 64,
     )
     assert Record.of(largest.row()) == largest

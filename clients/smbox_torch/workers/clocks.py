@@ -31,9 +31,11 @@ class Clocks:
     Args:
         box: the memory.
         name: name of the region, ``i64[RANKS_MAX]``.
-        team: the workers. This worker's clock continues from the last clock of its rank. If
-            the earlier worker of this rank left, or this worker joined a running run, the
-            clock begins at least at the slowest clock of the other workers.
+        team: the workers. If the others wait for this worker from their start on, its clock
+            begins at 0, or where its predecessor's ended if it continues the predecessor's
+            steps. Otherwise it continues from the last clock of its rank, and if the earlier
+            worker of this rank left, or this worker joined a running run, at least from the
+            slowest clock of the other workers.
 
     Raises:
         ConfigError: there are more workers than clocks; nothing was created.
@@ -48,7 +50,9 @@ class Clocks:
         self._all = box.create(name, shape=RANKS_MAX, dtype="int64", init=0, exist_ok=True)
         self._mine = self._all[team.rank : team.rank + 1]
         before = 0 if self.mine == LEFT else self.mine
-        if team.is_late or self.mine == LEFT:
+        if team.is_first:
+            self._set(before if team.begins_at else 0)
+        elif team.is_late or self.mine == LEFT:
             others = [clock for rank, clock in self.present().items() if rank != team.rank]
             self._set(max(before, min(others, default=0)))
 
@@ -62,9 +66,13 @@ class Clocks:
         return self._all.get()
 
     def present(self) -> dict[int, int]:
-        """Return the clocks of the present workers, which neither died nor left, by rank."""
-        clocks = self.read()
+        """Return the clocks of the present workers, which neither died nor left, by rank.
+
+        A worker that never joined has clock 0.
+        """
         ranks = [rank for rank in self._team.present() if rank < RANKS_MAX]
+        clocks = self.read()
+        clocks[self._team.never_came()] = 0
         return {rank: int(clocks[rank]) for rank in ranks if clocks[rank] != LEFT}
 
     def slowest(self) -> int:

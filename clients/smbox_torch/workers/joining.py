@@ -94,15 +94,23 @@ def team_of(
     size = check_workers(workers, env, rank=rank, lease_s=lease_s)
     if isinstance(workers, Member):
         return JoinedTeam(workers, is_mine=False)
-    launch = ""
+    launch, restart = "", 0
     if is_launched(env):
         world = World.from_env(env)
-        launch = world.run_id
+        launch, restart = world.run_id, world.restart
         if rank is None and world.world_size == size:
             rank = world.rank
     if not isinstance(box, Box):
         return FixedTeam(box, name, rank or 0, size)
-    member = join(box, name, rank=rank, expected=size, lease_s=lease_s, launch=launch)
+    member = join(
+        box,
+        name,
+        rank=rank,
+        expected=size,
+        lease_s=lease_s,
+        launch=launch,
+        restart=restart,
+    )
     _warn_if_miscounted(workers, member)
     return JoinedTeam(member, is_mine=True)
 
@@ -132,5 +140,6 @@ def team_of_comers(
         expected=world.world_size,
         lease_s=lease_s,
         launch=world.run_id,
+        restart=world.restart,
     )
     return JoinedTeam(member, is_mine=True)

@@ -5,28 +5,31 @@ number of iterations, when the *fastest* worker does, or when the *mean* over al
 Workers store their counts in the memory, and read the counts that the rule needs.
 
     NAME.stop.iterations  region: iterations of each rank
-    NAME.stop.ended       counter: 1 as soon as one worker has found its rule satisfied
+    NAME.stop.ended       counter: the launch, once one of its workers finds the rule satisfied;
+                          1 without a launcher
 
-    Dead workers and workers that left do not count: the master is the lowest rank that is
-        present,
-    and the mean is over the present workers. The first worker that finds the rule satisfied
-    decides
-    for all.
+Dead workers and workers that left do not count: the master is the lowest rank that is present,
+and the mean is over the present workers. The first worker that finds the rule satisfied decides
+for all. A later launch of the same name does not end with an earlier one.
 """
 
 from __future__ import annotations
 
+import os
 import weakref
+from collections.abc import Mapping
 from typing import Literal, get_args
 
 import numpy as np
 
 from smbox.errors import ConfigError
 from smbox.head import check_prefix
+from smbox.member_record import hash_of
 from smbox_torch.boxes import BoxLike, check_box
 from smbox_torch.checks import whole
 from smbox_torch.workers.clocks import RANKS_MAX
 from smbox_torch.workers.joining import LEASE_S, Workers, team_of
+from smbox_torch.world import World, is_launched
 
 __all__ = ["Rule", "Stopping"]
 
@@ -87,6 +90,8 @@ class Stopping:
         own = self._team.rank
         self._mine = self._all[own : own + 1]
         self._ended = box.counter(f"{name}.stop.ended")
+        self._launch = _launch()
+        self._publish()
 
     def step(self) -> bool:
         """Count one iteration of this worker; return True if the run ends now.
@@ -97,14 +102,18 @@ class Stopping:
         self.iterations += 1
         if self.iterations % self._every and self.iterations != self._target:
             return False
-        self._mine.put(np.array([self.iterations], np.int64))
+        self._publish()
         self._team.tell(self.iterations)
-        if self._ended.value:
+        ended = self._ended.value
+        if ended == self._launch:
             return True
         if not self._is_met():
             return False
-        self._ended.compare_and_swap(0, 1)
+        self._ended.compare_and_swap(ended, self._launch)
         return True
+
+    def _publish(self) -> None:
+        self._mine.put(np.array([self.iterations], np.int64))
 
     def _is_met(self) -> bool:
         if self._rule == "fastest":
@@ -112,7 +121,9 @@ class Stopping:
         ranks = self._team.present()
         if not ranks:
             return False
-        iterations = self._all.get()[ranks]
+        counts = self._all.get()
+        counts[self._team.never_came()] = 0  # of an earlier launch
+        iterations = counts[ranks]
         if self._rule == "master":
             return int(iterations[0]) >= self._target
         return int(iterations.sum()) >= self._target * len(ranks)
@@ -120,3 +131,8 @@ class Stopping:
     def close(self) -> None:
         """Stop counting; the others decide without this worker."""
         self._team.leave()
+
+
+def _launch(env: Mapping[str, str] = os.environ) -> int:
+    """Return a number that the workers of this launch share; 1 without a launcher."""
+    return hash_of(World.from_env(env).run_id) if is_launched(env) else 1

@@ -27,6 +27,7 @@ class Team(Protocol):
         size: number of workers with which the run was started.
         begins_at: steps of a predecessor with this rank; 0 without one.
         is_late: this worker joined a run that was already in use.
+        is_first: the others wait for this worker from their start on; see ``Member.first``.
         poll_s: seconds between two checks of the members while waiting.
     """
 
@@ -34,6 +35,7 @@ class Team(Protocol):
     size: int
     begins_at: int
     is_late: bool
+    is_first: bool
     poll_s: float
 
     @property
@@ -42,6 +44,9 @@ class Team(Protocol):
 
     def present(self) -> list[int]:
         """Return the ranks to wait for: living workers, and expected ones that never joined."""
+
+    def never_came(self) -> list[int]:
+        """Return those of ``present`` that have not joined yet, as of its last call."""
 
     def describe(self, rank: int) -> dict[str, object]:
         """Return facts about a rank for an error."""
@@ -90,7 +95,7 @@ class FixedTeam:
         size: number of workers.
     """
 
-    is_late = False
+    is_late = is_first = False
     begins_at = 0
     poll_s = float("inf")
 
@@ -108,6 +113,10 @@ class FixedTeam:
     def present(self) -> list[int]:
         """Return all ranks."""
         return list(range(self.size))
+
+    def never_came(self) -> list[int]:
+        """Return an empty list: all workers count as joined."""
+        return []
 
     def describe(self, rank: int) -> dict[str, object]:
         """Return the rank."""
@@ -156,6 +165,7 @@ class JoinedTeam:
         self.size = max(member.expected, member.workers)
         self.begins_at = member.progress
         self.is_late = member.late
+        self.is_first = member.first
         self.poll_s = member.interval_s
         self._is_mine = is_mine
         self._counts = False
@@ -169,12 +179,15 @@ class JoinedTeam:
 
     def present(self) -> list[int]:
         """Return the ranks of living workers and of expected ones that never joined."""
-        view = self.member.read()
-        return sorted(view.alive() + view.never_came(self.member.expected))
+        return sorted(self.member.read().alive() + self.member.never_came)
+
+    def never_came(self) -> list[int]:
+        """Return the expected ranks that never joined, at the last check."""
+        return self.member.never_came
 
     def describe(self, rank: int) -> dict[str, object]:
         """Return rank, host and pid."""
-        found = self.member.seen.of(rank)
+        found = self.member.of(rank)
         return {"rank": rank, "host": found.host, "pid": found.pid}
 
     def lost(self) -> dict[int, str]:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import threading
+from typing import ClassVar
 
 import pytest
 
@@ -72,3 +73,43 @@ def test_a_forked_child_does_not_leave_for_its_parent(monkeypatch):
         child.setattr(os, "getpid", lambda: -1)
         clocks.leave()
     assert clocks.mine == 0
+
+
+class Starters(FixedTeam):
+    """Two workers; the others wait for each from the start on."""
+
+    is_first = is_late = True
+    absent: ClassVar[list[int]] = []
+
+    def never_came(self) -> list[int]:
+        return self.absent
+
+
+def test_an_expected_worker_begins_at_0_however_late_it_comes():
+    box = ModelBox()
+    first = Clocks(box, "clocks", Starters(box, "run", 0, 2))
+    for _ in range(3):
+        first.tick()
+    assert Clocks(box, "clocks", Starters(box, "run", 1, 2)).mine == 0
+    assert first.slowest() == 0
+
+
+def test_clocks_of_an_earlier_launch_do_not_count():
+    box = ModelBox()
+    for rank in range(2):
+        clocks_of(box, rank, 2).leave()
+    team = Starters(box, "run", 0, 2)
+    team.absent = [1]
+    clocks = Clocks(box, "clocks", team)
+    clocks.tick()
+    assert clocks.present() == {0: 1, 1: 0}
+    with pytest.raises(RequestTimeoutError):
+        clocks.wait(1, 0.01)
+
+
+def test_a_start_that_continues_its_steps_continues_its_clock():
+    box = ModelBox()
+    clocks_of(box, 0, 2).tick()
+    team = Starters(box, "run", 0, 2)
+    team.begins_at = 1
+    assert Clocks(box, "clocks", team).mine == 1

@@ -112,3 +112,14 @@ def test_a_number_of_workers_joins_by_itself():
         assert not any(one.step() for _ in range(5))
         two.close()
         assert one.step()
+
+
+def test_a_later_launch_does_not_end_with_an_earlier_one(monkeypatch):
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    with smbox.local("64MiB") as box:
+        for launch in ("first", "second"):
+            monkeypatch.setenv("TORCHELASTIC_RUN_ID", launch)
+            alone = Stopping(box, "run", "mean", 3)
+            assert [alone.step() for _ in range(3)] == [False, False, True]
+            alone.close()
