@@ -107,9 +107,13 @@ def _children() -> set[int]:
 
 
 def _threads() -> set[str]:
-    """Return the names of running threads, without pyzmq's collector, which never ends."""
+    """Return the names of running threads that Python started, and that end.
+
+    pyzmq's collector never ends. A thread of PyTorch that ran a hook is a "Dummy".
+    """
     threads = threading.enumerate()
-    return {t.name for t in threads if not isinstance(t, GarbageCollectorThread)}
+    own = [t for t in threads if not isinstance(t, GarbageCollectorThread)]
+    return {t.name for t in own if not t.name.startswith("Dummy-")}
 
 
 def _files() -> set[str]:

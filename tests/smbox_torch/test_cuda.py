@@ -34,7 +34,6 @@ from smbox_torch import (
     ServerDownpour,
     Subscriber,
     SyncEASGD,
-    SyncGroup,
 )
 from smbox_torch.world import World
 
@@ -53,11 +52,19 @@ TOLERANCES = {"rtol": 1e-3, "atol": 1e-4}
 RANK = """
 import json, os, sys, torch
 from smbox_torch import SyncGroup
-device, made = sys.argv[1], torch.Generator().manual_seed(int(os.environ["RANK"]))
+device, store = sys.argv[1:]
+rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+made = torch.Generator().manual_seed(rank)
 torch.manual_seed(4)
 layers = torch.nn.Linear(6, 8), torch.nn.BatchNorm1d(8), torch.nn.Tanh(), torch.nn.Linear(8, 3)
 model = torch.nn.Sequential(*layers).to(device)
-opt = SyncGroup(torch.optim.SGD(model.parameters(), lr=0.05), model)
+group = None
+if store:
+    torch.distributed.init_process_group(
+        "nccl", init_method="file://" + store, rank=rank, world_size=size
+    )
+    group = torch.distributed.group.WORLD
+opt = SyncGroup(torch.optim.SGD(model.parameters(), lr=0.05), model, group=group)
 for _ in range(21):
     xs = torch.randn(16, 6, generator=made).to(device)
     opt.zero_grad()
@@ -66,6 +73,8 @@ for _ in range(21):
 opt.close()
 values = torch.cat([each.flatten().float() for each in model.state_dict().values()])
 print(json.dumps(values.tolist()))
+if store:
+    torch.distributed.destroy_process_group()
 """
 
 
@@ -150,17 +159,17 @@ def test_a_bfloat16_model_keeps_its_float32_master_on_the_device(kind: type, box
     assert_equal(found, wanted, rtol=0.05, atol=0.05)
 
 
-def averaged(device: str) -> list[torch.Tensor]:
-    """The parameters of two ranks. They are processes: autograd has one thread per device."""
-    env = os.environ | {"WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": fresh()}
+def averaged(device: str, size: int, store: str = "") -> list[torch.Tensor]:
+    """The values of all ranks' models. Each is a process: autograd has one thread a device."""
+    env = os.environ | {"WORLD_SIZE": str(size), "TORCHELASTIC_RUN_ID": fresh()}
     ranks = [
         subprocess.Popen(
-            [sys.executable, "-c", RANK, device],
+            [sys.executable, "-c", RANK, device, store],
             env=env | {"RANK": str(rank)},
             stdout=subprocess.PIPE,
             text=True,
         )
-        for rank in range(2)
+        for rank in range(size)
     ]
     try:
         told = [rank.communicate(timeout=60)[0] for rank in ranks]
@@ -172,9 +181,14 @@ def averaged(device: str) -> list[torch.Tensor]:
 
 
 def test_ranks_of_one_host_average_the_gradients_of_a_device():
-    found, other, *_ = averaged("cuda")
+    found, other = averaged("cuda", 2)
     assert torch.equal(found, other)
-    assert_equal([found], averaged("cpu")[:1])
+    assert_equal([found], averaged("cpu", 2)[:1])
+
+
+def test_sync_group_averages_over_nccl(tmp_path: Path):
+    """One rank: NCCL takes one process per device, and most machines have one device."""
+    assert_equal(averaged("cuda", 1, str(tmp_path / "store")), averaged("cpu", 1))
 
 
 def test_a_ring_takes_the_gradients_of_a_device():
@@ -243,28 +257,3 @@ def test_a_devices_model_is_published_and_pulled(box: smbox.Box):
         assert Subscriber(box, "policy").pull(into=other, timeout_s=30) == version
     for one, two in zip(model.state_dict().values(), other.state_dict().values(), strict=True):
         assert torch.equal(one, two)
-
-
-def test_sync_group_averages_over_nccl(tmp_path: Path):
-    """One rank: NCCL takes one process per device, and most machines have one device."""
-    dist = torch.distributed
-    store = f"file://{tmp_path / 'store'}"
-    dist.init_process_group("nccl", init_method=store, rank=0, world_size=1)
-    try:
-        found = trained(
-            network(), "cuda", lambda sgd, model: SyncGroup(sgd, model, group=dist.group.WORLD)
-        )
-    finally:
-        dist.destroy_process_group()
-    wanted = trained(network(), "cpu", lambda sgd, _: _Plain(sgd))
-    assert_equal(found[: len(wanted)], wanted)
-
-
-class _Plain:
-    """A plain optimizer with the ``close`` of the wrappers."""
-
-    def __init__(self, sgd: torch.optim.Optimizer) -> None:
-        self.zero_grad, self.step = sgd.zero_grad, sgd.step
-
-    def close(self) -> None:
-        """Nothing to let go."""
