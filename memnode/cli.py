@@ -17,7 +17,7 @@ from memnode.server import NodeServer
 from smbox.config import parse_size
 from smbox.errors import ConfigError, OutOfMemoryError, SegmentError, SmboxError, TransportError
 from smbox.native import library
-from smbox.transports.zeromq import learn_large_blocks
+from smbox.transports.zeromq import learn_large_blocks, start_frame_thread
 
 EXIT_CLEAN: Final = 0
 EXIT_FAILED: Final = 1
@@ -168,6 +168,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _serve(config: NodeConfig, *, as_json: bool) -> int:
     library.load()  # fail now if it is missing, not at the first change
     learn_large_blocks()  # reuse the memory of one message for the next
+    start_frame_thread()
     server = NodeServer(config)
     with server.opened():
         print(ready_line(server.addresses, server.name, as_json=as_json), flush=True)

@@ -20,7 +20,9 @@ from smbox.memory.node_memory import NodeMemory
 from smbox.memory.region_header import RegionSpec, check_same_layout
 from smbox.wire.messages import RegionBody
 
-REGIONS_MAX: Final = 65_536
+REGIONS_MAX: Final = 60_000
+"""The node maps each region. Linux allows a process 65,530 mappings (vm.max_map_count), and a
+thread that cannot start for want of one would end the node."""
 _EXISTS: Final = "a region of this name exists; attach it, or pass exist_ok"
 
 

@@ -73,6 +73,14 @@ def learn_large_blocks() -> None:
         np.empty(HEAP_BLOCK_NBYTES, np.uint8)
 
 
+def start_frame_thread() -> None:
+    """Start the thread of pyzmq that frees sent frames, which otherwise starts in a send.
+
+    A send that fails in the middle of a message breaks the messages after it.
+    """
+    gc.refs.pop(gc.store(None), None)
+
+
 def resolution_error(address: str) -> str | None:
     """Return why the host of ``tcp://host:port`` cannot be resolved; None if it may be."""
     if not address.startswith("tcp://"):
@@ -97,7 +105,7 @@ def process_context() -> zmq.Context[zmq.Socket[bytes]]:
     pid = os.getpid()
     if pid not in _contexts:
         learn_large_blocks()
-        gc.refs.pop(gc.store(None), None)  # starts pyzmq's thread
+        start_frame_thread()
         context = zmq.Context()
         if _contexts.setdefault(pid, context) is not context:  # another thread was first
             context.term()
