@@ -135,13 +135,14 @@ class NodeServer:
         with ExitStack() as stack:
             stack.enter_context(self._wakeup.catching_signals())
             memory, self._node = self._open(stack)
-            keep = True
             try:
                 yield
-                keep = self.config.keep
-            finally:
+            except BaseException:
                 self._node.close()
-                memory.close(keep=keep)
+                memory.release()
+                raise
+            self._node.close()
+            memory.close(keep=self.config.keep)
 
     def run(self) -> None:
         """Serve until a signal comes or the parent ends."""

@@ -146,6 +146,11 @@ class NodeMemory:
             unlink_all(self.name)
         self.superblock.close()
 
+    def release(self) -> None:
+        """End the ownership as a killed process does; all memory stays."""
+        self._drop()
+        self.superblock.release()
+
     def abandon(self) -> None:
         """End the ownership after a failed start; remove only the segments that it created."""
         self._drop()

@@ -119,8 +119,12 @@ class OwnedSuperblock:
             unlink(layout.locks_name(self._node))
 
     def close(self) -> None:
-        """End the ownership; the memory stays for the next owner."""
+        """End the ownership in order; the memory stays for the next owner."""
         self.words[Superblock.PID] = 0
+        self.release()
+
+    def release(self) -> None:
+        """End the ownership as a killed process does; the memory stays."""
         self.words = self.words[:0].copy()
         self.segment.close()
         self.locks.close()

@@ -106,6 +106,20 @@ def test_memory_that_was_left_on_purpose_goes_only_when_asked_for(node, capsys, 
     assert segment.listing(f"{layout.PREFIX}{node}.") == []
 
 
+def test_memory_of_a_node_that_failed_is_dead(node):
+    command = [sys.executable, "-P", "-m", "memnode", "--name", node]
+    command += ["--bind", "tcp://127.0.0.1:0", "--memory", "4MiB"]
+    with open("/dev/full", "w") as full:
+        failed = subprocess.run(
+            command, check=False, stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert failed.returncode == 1
+    assert "its memory stays" in failed.stderr
+    mine = find(node)
+    assert mine.state == "dead"
+    assert orphans.remove(mine)
+
+
 def test_memory_that_is_just_being_opened_is_kept(node, dead_pid):
     make(node, dead_pid, 12345)
     before = find(node)
