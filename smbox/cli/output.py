@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Console
 from rich.table import Table
@@ -27,6 +27,9 @@ EXIT_CODES: tuple[tuple[type[SmboxError], int], ...] = (
 )
 """Exit code of each error class; the first match counts. docs/cli.md lists them."""
 
+WIDTH_MAX: Final = 1 << 16
+"""Columns of a table in a file or pipe; the table itself is as wide as its cells."""
+
 
 def exit_code(error: SmboxError) -> int:
     """Return the exit code for an error."""
@@ -44,7 +47,12 @@ def print_json(value: object) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print rows under their column names; columns of numbers are right-aligned."""
+    """Print rows under their column names; columns of numbers are right-aligned.
+
+    Only a terminal cuts long cells.
+    """
+    if sys.stdout is None:  # closed by the caller
+        return
     table = Table(box=None, header_style="bold", pad_edge=False)
     for index, column in enumerate(columns):
         is_number = all(isinstance(row[index], int | float) for row in rows)
@@ -53,7 +61,8 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Non
         )
     for row in rows:
         table.add_row(*(str(cell) for cell in row))
-    _console().print(table)
+    is_terminal = sys.stdout.isatty()
+    Console(highlight=False, width=None if is_terminal else WIDTH_MAX).print(table)
 
 
 def print_facts(facts: Mapping[str, Any]) -> None:
@@ -71,8 +80,3 @@ def human_nbytes(nbytes: int) -> str:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1024
     return f"{size:.1f} TiB"
-
-
-def _console() -> Console:
-    """Return a console, with 200 columns if stdout is not a terminal."""
-    return Console(highlight=False) if sys.stdout.isatty() else Console(width=200)

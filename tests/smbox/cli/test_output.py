@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 
@@ -51,6 +52,16 @@ def test_a_table_keeps_every_cell_on_its_line(capsys):
     assert lines[0].split() == ["NAME", "N"]
     assert lines[1].split() == ["a-name-that-is-long" * 4, "7"]
     assert lines[2].split() == ["b", "11"]
+
+
+def test_a_pipe_gets_whole_rows_however_wide(capsys):
+    output.print_table(["NAME", "N"], [["n" * 300, "a cell"]])
+    assert capsys.readouterr().out.splitlines()[1].split(maxsplit=1) == ["n" * 300, "a cell"]
+
+
+def test_a_table_needs_no_stdout(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)
+    output.print_table(["NAME"], [["a"]])
 
 
 def test_an_empty_table_has_its_header(capsys):
