@@ -232,7 +232,7 @@ def open_trusted(name: str, flags: int = 0) -> int:
     except FileNotFoundError as error:
         raise NoSegmentError(f"no segment {name}") from error
     except (OSError, ValueError) as error:
-        raise SegmentError(f"cannot open segment {name}: {error}") from error
+        raise SegmentError(f"cannot open segment {name}: {error}{_cure(error)}") from error
     if not _is_own(os.fstat(fd)):
         os.close(fd)
         raise SegmentError(
@@ -256,12 +256,15 @@ def _is_own(found: os.stat_result) -> bool:
 
 
 def _no_mapping(name: str, error: OSError) -> SegmentError:
-    """Return the error of a failed mapping, with the limit to raise."""
-    cure = {
+    return SegmentError(f"cannot map segment {name}: {error.strerror}{_cure(error)}")
+
+
+def _cure(error: Exception) -> str:
+    """Return the limit of the system to raise after an error; empty if it names none."""
+    return {
         errno.EMFILE: "; too many open files: raise ulimit -n",
         errno.ENOMEM: "; too many mappings or too little memory: raise vm.max_map_count",
-    }.get(error.errno or 0, "")
-    return SegmentError(f"cannot map segment {name}: {error.strerror}{cure}")
+    }.get(getattr(error, "errno", None) or 0, "")
 
 
 def no_room(name: str, nbytes: int) -> OutOfMemoryError:
@@ -294,5 +297,12 @@ def size(name: str) -> int:
 
 
 def listing(prefix: str) -> list[str]:
-    """List the names of all segments that begin with ``prefix``, sorted."""
-    return sorted(name for name in os.listdir(DIRECTORY) if name.startswith(prefix))
+    """List the names of all segments that begin with ``prefix``, sorted.
+
+    Raises:
+        SegmentError: the directory cannot be read.
+    """
+    try:
+        return sorted(name for name in os.listdir(DIRECTORY) if name.startswith(prefix))
+    except OSError as error:
+        raise SegmentError(f"cannot list segments: {error}{_cure(error)}") from error

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings, strategies
 from memnode import sessions
 from memnode.node import Node
 from memnode.sessions import SILENT_S
+from smbox.errors import SegmentError
 from smbox.memory.journal import Writer
 from smbox.memory.layout import slot_name
 from smbox.memory.segment import listing
@@ -179,6 +180,17 @@ def test_the_slot_of_a_dead_local_client_is_removed(bench):
     assert listing(slot_name(bench.name, alive.slot_id)) != []
     assert bench.node.metrics.slots_recovered == 1
     alive.close()
+
+
+def test_sessions_expire_though_dead_clients_cannot_be_looked_for(bench, monkeypatch):
+    bench.peer()
+
+    def refuse():
+        raise SegmentError("too many open files")
+
+    monkeypatch.setattr(bench.memory, "sweep_slots", refuse)
+    bench.tick(after_s=301)
+    assert bench.node.metrics.sessions_expired == 1
 
 
 def test_an_idle_node_lets_the_server_sleep(bench):

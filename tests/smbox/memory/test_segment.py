@@ -106,6 +106,15 @@ def test_a_limit_of_the_system_is_told_with_its_cure(name, monkeypatch, number, 
         Segment.attach(name)
 
 
+def test_a_listing_without_a_free_descriptor_names_the_limit(monkeypatch):
+    def full(_path):
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(os, "listdir", full)
+    with pytest.raises(SegmentError, match="ulimit"):
+        segment.listing("smbox.")
+
+
 def test_a_segment_made_aside_replaces_an_empty_one(name):
     (segment.DIRECTORY / name).touch()
     with pytest.raises(NoSegmentError, match="empty"):
