@@ -108,9 +108,11 @@ class Counter:
         """Wait until the value is ``at_least`` or more; return the value.
 
         Raises:
+            TypeError: ``at_least`` is not an integer.
             RequestTimeoutError: the value was not reached in time; nothing changed.
             RegionFreedError: the counter was freed.
         """
+        at_least = operator.index(at_least)
         wanted_s = self.paths.seconds(timeout_s)
         deadline_s = deadline_of(wanted_s)
         found: dict[str, object] = {"outcome": "none", "timeout_s": wanted_s}

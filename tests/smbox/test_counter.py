@@ -42,6 +42,12 @@ def test_numbers_beyond_64_bits_are_refused(box):
     assert counter.value == 0
 
 
+@pytest.mark.parametrize("number", [1.5, float("nan"), "3"])
+def test_a_wait_is_for_a_whole_number(box, number):
+    with pytest.raises(TypeError):
+        box.counter("steps").wait(number)
+
+
 def test_the_first_value_is_any_whole_number_of_64_bits(box):
     for number, init in enumerate((np.int64(-3), np.uint64(5), np.int8(3), True)):
         assert box.counter(f"first-{number}", init).value == init
