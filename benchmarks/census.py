@@ -89,6 +89,7 @@ APART_FEATURES = {
         "smbox/member_record.py",
         "smbox/membership.py",
         "smbox/roster.py",
+        "smbox/watch.py",
     ),
     "keys and roles": (
         "smbox/keys.py",

@@ -59,7 +59,7 @@ class Member(Holder):
         self.expected = expected
         self.late = bool(view.expired() or view.dead_here() or view.progress().any())
         self._before = view.before_start(expected, launch, restart)
-        self.first = rank < expected and view.generation(rank) == self._before[rank]
+        self.first = rank < expected and self._before[rank] != 0
         self.lease_s = lease.lease_s
         self.is_counted = False
 
@@ -229,9 +229,8 @@ def join(
         lease_s: seconds without renewal after which this process counts as dead.
         launch: a launcher's id of the run. The process takes over the progress of a predecessor
             of the same launch; without an id, only of one that expired. With an id, expected
-            ranks count as never joined until a process of this launch takes them.
-        restart: how often the launcher has restarted all members; each restart is a start of
-            its own, in which expected ranks count as never joined at first.
+            ranks count as never joined until a process of this start takes them.
+        restart: how often the launcher has restarted all members; each is a start of its own.
 
     Raises:
         TypeError, ConfigError: an argument is invalid; the process did not join.
@@ -250,7 +249,7 @@ def join(
     if not 0 <= index(expected) <= CAPACITY:
         raise ConfigError(f"a run has at most {CAPACITY} members", expected=expected)
     check_lease(lease_s)
-    roster = Roster(box.home_of(name), name)
+    roster, start = Roster(box.home_of(name), name), hash_of(launch)
     while True:
         view = roster.seen if rank is None else _await_place(roster, rank)
         place = _lowest_free(view) if rank is None else rank
@@ -259,10 +258,10 @@ def join(
             Lease(roster.place(place), lease_s),
             place,
             expected=expected,
-            launch=hash_of(launch),
+            launch=start,
             restart=restart,
         )
-        if member.take(view.generation(place), _first_values(view, place, launch)):
+        if member.take(view.generation(place), _first_values(view, place, start, restart)):
             return member
         roster.read()
 
@@ -274,11 +273,12 @@ def _lowest_free(view: View) -> int:
     return found
 
 
-def _first_values(view: View, rank: int, launch: str) -> list[int]:
+def _first_values(view: View, rank: int, launch: int, restart: int) -> list[int]:
     """Return the initial progress and meeting word of a new holder of a rank."""
     before = view.records[rank]
-    is_successor = before is not None and before.launch == hash_of(launch)
-    is_other_run = view.has_left(rank) and not launch  # of the same name, perhaps
+    is_successor = before is not None and before.launch == launch
+    # Without a launch, one that left may have finished an earlier run of the same name.
+    is_other_run = view.has_left(rank) and launch == 0 and restart == 0
     progress = view.of(rank).progress if is_successor and not is_other_run else 0
     return [progress, meeting.first_word(numbers(view.words[view.is_alive, MEETINGS]))]
 

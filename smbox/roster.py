@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Sequence
@@ -16,9 +15,20 @@ from numpy.typing import NDArray
 from smbox.deadline import ANSWER_MIN_S, held, left_s, optional_timeout_s
 from smbox.directory import Directory
 from smbox.errors import RequestTimeoutError, SmboxError, TransportError
-from smbox.lease import I64, LEFT, RENEWALS, expire, generations, is_held, leases_s, numbers
+from smbox.lease import (
+    EXPIRED,
+    I64,
+    LEFT,
+    RENEWALS,
+    expire,
+    generations,
+    is_held,
+    leases_s,
+    numbers,
+)
 from smbox.member_record import WORDS, MemberInfo, Record
 from smbox.region import Region
+from smbox.watch import Watch
 
 CAPACITY: Final = 1024
 """Maximum number of ranks of a run."""
@@ -55,28 +65,32 @@ class View:
             before: result of ``before_start``.
         """
         ranks = slice(len(before))
-        is_unchanged = generations(self.words[ranks, LEASE]) == before
-        return _ranks(is_unchanged & ~self.is_alive[ranks])
+        words = self.words[ranks, LEASE] | EXPIRED
+        return _ranks((words == before) & ~self.is_alive[ranks])
 
     def before_start(self, expected: int, launch: int, restart: int) -> I64:
-        """Return the generations that the expected ranks had before this start.
+        """Return the lease words of the expected ranks that this start has not taken yet.
+
+        Their last holders belong to an earlier start and have ended. Those of an earlier start
+        of the same launch may still seem alive: a launcher ends all members before it restarts
+        them. One that lives nevertheless renews its lease, so its word changes.
 
         Args:
             expected: number of ranks with which the run was started.
-            launch: hash of the launch, see ``Record``; 0: unknown, so no generation is earlier.
+            launch: hash of the launch, see ``Record``; 0: unknown.
             restart: see ``Record``.
 
         Returns:
-            ``i64[expected]``: the generation of the last holder if it belongs to an earlier
-            start and has ended; a launcher ends all members before it restarts them. 0 for
-            other ranks.
+            ``i64[expected]``: the words, with the mark EXPIRED; 0 for other ranks.
         """
-        found = np.zeros(expected, np.int64)
+        words = self.words[:expected, LEASE]
+        found = np.where(words == 0, EXPIRED, 0)
         for rank, last in enumerate(self.records[:expected]):
-            if launch == 0 or last is None:
+            if last is None:
                 continue
-            if last.restart < restart if last.launch == launch else self.is_free(rank):
-                found[rank] = last.generation
+            is_other = launch not in {0, last.launch} and self.is_free(rank)
+            if is_other or (last.launch == launch and last.restart < restart):
+                found[rank] = words[rank] | EXPIRED
         return found
 
     def expired(self) -> list[int]:
@@ -122,43 +136,6 @@ class View:
 def _ranks(is_wanted: NDArray[np.bool_]) -> list[int]:
     found: list[int] = np.flatnonzero(is_wanted).tolist()
     return found
-
-
-class Watch:
-    """Measures how long each lease word has stayed the same.
-
-    Args:
-        count: number of words.
-    """
-
-    def __init__(self, count: int) -> None:
-        self._words = np.zeros(count, np.int64)
-        self._since_s = np.zeros(count)
-        self._observed_s = -math.inf
-
-    def forget(self) -> None:
-        """Restart all measurements at the next observation, for example after a failed read."""
-        self._observed_s = -math.inf
-
-    def observe(
-        self, words: I64, lease_s: NDArray[np.float64], *, began_s: float, ended_s: float
-    ) -> NDArray[np.bool_]:
-        """Return which words stayed the same for longer than their lease, ``[count]``.
-
-        If more time than a lease lies between two observations, its measurement restarts: an
-        observer that was stopped does not expire the others.
-
-        Args:
-            words: the words that were just read, ``[count]``.
-            lease_s: lease duration of each word in seconds, ``[count]``.
-            began_s: monotonic time before the read.
-            ended_s: monotonic time after the read.
-        """
-        is_new = (words != self._words) | (began_s - self._observed_s > lease_s)
-        self._since_s[is_new] = ended_s
-        self._words[:] = words
-        self._observed_s = ended_s
-        return began_s - self._since_s > lease_s
 
 
 def regions_of(name: str) -> tuple[str, str]:

@@ -20,6 +20,9 @@ from smbox.errors import ConfigError
 TORCHELASTIC = "TORCHELASTIC_"
 """Prefix of the variables that torchrun's agent sets."""
 
+UNNAMED = "none"
+"""torchrun's id of a run that it was given no id for."""
+
 
 @dataclass(frozen=True, slots=True)
 class World:
@@ -33,6 +36,8 @@ class World:
         group_rank: number of the host, from 0.
         address: address of the memory nodes, or None if it is not set.
         run_id: identifier that all workers of a run share; unique among the runs on this host.
+        launch: identifier of the launch, the same on all hosts; empty if the launcher gave
+            none, as torchrun without ``--rdzv-id``.
         restart: how often the launcher has restarted all workers of this run.
         group_world_size: number of hosts, or None if it is not set.
         worker_restart: how often the launcher has restarted this worker alone.
@@ -50,6 +55,7 @@ class World:
     group_rank: int = 0
     address: str | None = None
     run_id: str = ""
+    launch: str = ""
     restart: int = 0
     group_world_size: int | None = None
     worker_restart: int = 0
@@ -87,6 +93,7 @@ class World:
         world_size = number_of(env, f"{prefix}WORLD_SIZE", 1)
         master = [env.get(f"{prefix}{name}", "") for name in ("MASTER_ADDR", "MASTER_PORT")]
         address = env.get("SMBOX_ADDRESS", "")
+        given = env.get(f"{elastic}RUN_ID", "")
         return cls(
             rank=rank,
             local_rank=number_of(env, f"{prefix}LOCAL_RANK", rank),
@@ -94,7 +101,8 @@ class World:
             local_world_size=number_of(env, f"{prefix}LOCAL_WORLD_SIZE", world_size),
             group_rank=number_of(env, f"{prefix}GROUP_RANK", 0),
             address=address or None,
-            run_id="|".join((env.get(f"{elastic}RUN_ID", ""), *master, address)),
+            run_id="|".join((given, *master, address)),
+            launch="" if given == UNNAMED else given,
             restart=number_of(env, f"{elastic}RESTART_COUNT", 0),
             group_world_size=number_of(env, f"{prefix}GROUP_WORLD_SIZE", 0) or None,
             worker_restart=number_of(env, "SMBOX_WORKER_RESTART_COUNT", 0) if prefix else 0,

@@ -35,8 +35,7 @@ class NoSegmentError(SegmentError):
 class Segment:
     """A mapped shared-memory object.
 
-    Views (``bytes``, ``words``) may outlive ``close``: the memory is unmapped with the last
-    view.
+    Views (``bytes``, ``words``) may outlive ``close``: the last view unmaps the memory.
 
     Args:
         name: name of the object, without a slash.
@@ -50,7 +49,7 @@ class Segment:
         try:
             self.bytes: NDArray[np.uint8] = mapping.map_shared(fd, nbytes)
         except OSError as error:
-            raise _no_mapping(name, error) from error
+            raise _refusal(f"map segment {name}", error) from error
 
     @classmethod
     def create(cls, name: str, nbytes: int) -> Self:
@@ -232,7 +231,7 @@ def open_trusted(name: str, flags: int = 0) -> int:
     except FileNotFoundError as error:
         raise NoSegmentError(f"no segment {name}") from error
     except (OSError, ValueError) as error:
-        raise SegmentError(f"cannot open segment {name}: {error}{_cure(error)}") from error
+        raise _refusal(f"open segment {name}", error) from error
     if not _is_own(os.fstat(fd)):
         os.close(fd)
         raise SegmentError(
@@ -255,16 +254,13 @@ def _is_own(found: os.stat_result) -> bool:
     return stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not is_shared
 
 
-def _no_mapping(name: str, error: OSError) -> SegmentError:
-    return SegmentError(f"cannot map segment {name}: {error.strerror}{_cure(error)}")
-
-
-def _cure(error: Exception) -> str:
-    """Return the limit of the system to raise after an error; empty if it names none."""
-    return {
+def _refusal(what: str, error: OSError | ValueError) -> SegmentError:
+    """Return the error of a system call, with the limit of the system to raise."""
+    cures = {
         errno.EMFILE: "; too many open files: raise ulimit -n",
         errno.ENOMEM: "; too many mappings or too little memory: raise vm.max_map_count",
-    }.get(getattr(error, "errno", None) or 0, "")
+    }
+    return SegmentError(f"cannot {what}: {error}{cures.get(getattr(error, 'errno', 0), '')}")
 
 
 def no_room(name: str, nbytes: int) -> OutOfMemoryError:
@@ -297,12 +293,8 @@ def size(name: str) -> int:
 
 
 def listing(prefix: str) -> list[str]:
-    """List the names of all segments that begin with ``prefix``, sorted.
-
-    Raises:
-        SegmentError: the directory cannot be read.
-    """
+    """List the names of all segments that begin with ``prefix``, sorted."""
     try:
         return sorted(name for name in os.listdir(DIRECTORY) if name.startswith(prefix))
     except OSError as error:
-        raise SegmentError(f"cannot list segments: {error}{_cure(error)}") from error
+        raise _refusal("list segments", error) from error

@@ -20,7 +20,7 @@ from smbox.lease import (
     is_held,
     numbers,
 )
-from smbox.roster import Watch
+from smbox.watch import Watch
 
 LEASE_S = 60.0
 

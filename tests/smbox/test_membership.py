@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import smbox
-from smbox.errors import ConfigError, LeaseLostError, RankTakenError, RequestTimeoutError
+from smbox.errors import ConfigError, LeaseLostError, RankTakenError
 from smbox.member_record import Record
 
 LEASE_S = 0.6
@@ -176,53 +176,6 @@ def test_workers_are_the_living_and_those_who_never_came(box, until, join):
     extra = [join(box) for _ in range(3)]
     assert [member.rank for member in extra] == [1, 2, 3]
     until(lambda: first.workers == 4)
-
-
-@pytest.mark.parametrize("start", [{"launch": "second"}, {"launch": "first", "restart": 1}])
-def test_ranks_of_an_earlier_start_have_never_come(box, until, join, start):
-    earlier = [join(box, rank=rank, expected=2, launch="first") for rank in range(2)]
-    assert [each.first for each in earlier] == [True, True]
-    for each in earlier:
-        each.leave()
-    one = join(box, rank=0, expected=2, **start)
-    assert (one.first, one.count, one.workers, one.never_came) == (True, 1, 2, [1])
-    assert [(each.rank, each.pid) for each in one.missing()] == [(1, None)]
-    with pytest.raises(RequestTimeoutError, match=r"rank 1 \(never came\)"):
-        one.finish(timeout_s=0.05)
-    other = join(box, rank=1, expected=2, **start)
-    assert (other.first, other.workers) == (True, 2)
-    until(lambda: one.never_came == [])
-    other.leave()
-    until(lambda: one.workers == 1)
-    assert one.missing() == []
-    one.finish(timeout_s=WAIT_S)
-
-
-def test_a_killed_member_of_an_earlier_start_has_never_come(box, until, join, die):
-    killed = join(box, rank=1, expected=2, launch="run")
-    one = join(box, rank=0, expected=2, launch="run", restart=1)
-    assert (one.workers, one.never_came) == (2, [])  # its lease has not expired yet
-    die(killed)
-    until(lambda: one.never_came == [1])
-    assert (one.count, one.workers) == (1, 2)
-
-
-@pytest.mark.parametrize("launch", ["", "run"])
-def test_who_left_this_start_is_not_waited_for(box, join, launch):
-    with join(box, rank=1, expected=2, launch=launch):
-        pass
-    with join(box, rank=0, expected=2, launch=launch) as one:
-        assert (one.workers, one.missing()) == (1, [])
-    with join(box, rank=0, expected=2, launch=launch) as again:
-        assert not again.first
-
-
-def test_living_members_of_another_launch_are_no_earlier_start(box, until, join):
-    other = join(box, rank=1, expected=2, launch="other")
-    with join(box, rank=0, expected=2, launch="one") as one:
-        other.leave()
-        until(lambda: one.workers == 1)
-        one.finish(timeout_s=WAIT_S)
 
 
 def test_late_is_who_joins_a_run_at_work(box, join):

@@ -31,6 +31,8 @@ def test_reads_what_torchrun_sets():
     assert (world.group_rank, world.restart) == (1, 2)
     assert world.group_world_size == 2
     assert world.address == "tcp://127.0.0.1:7070"
+    assert world.launch == ""
+    assert World.from_env(TORCHRUN | {"TORCHELASTIC_RUN_ID": "job 7"}).launch == "job 7"
     assert not world.is_group_root
     assert [world.rank_of(local) for local in range(2)] == [2, 3]
 
@@ -55,6 +57,7 @@ def test_reads_what_smbox_run_sets():
     assert (world.rank, world.local_rank, world.group_rank) == (5, 2, 1)
     assert (world.world_size, world.local_world_size, world.groups) == (6, 3, 2)
     assert (world.restart, world.worker_restart) == (0, 4)
+    assert world.launch == World.from_env(OWN | {"SMBOX_ADDRESS": "tcp://b:1"}).launch == "own"
     assert (world.master_addr, world.master_port) == ("127.0.0.2", 7)
 
 

@@ -16,11 +16,16 @@ from smbox_torch.workers.team import Team
 
 __all__ = ["Clocks"]
 
-LEFT: Final = np.iinfo(np.int64).max
-"""Clock value of a worker that left; no worker waits for it."""
-
 RANKS_MAX: Final = 1024
 """Number of clocks: the maximum number of members of a run."""
+
+
+def left(clock: int) -> int:
+    """Return the word of a worker that left at a clock, or the clock of such a word.
+
+    No worker waits for a negative word.
+    """
+    return -1 - clock
 
 
 class Clocks:
@@ -30,10 +35,10 @@ class Clocks:
 
     Args:
         box: the memory.
-        name: name of the region, ``i64[RANKS_MAX]``.
+        name: name of the region, ``i64[RANKS_MAX]``; negative: ``left(clock)``.
         team: the workers. If the others wait for this worker from their start on, its clock
-            begins at 0, or where its predecessor's ended if it continues the predecessor's
-            steps. Otherwise it continues from the last clock of its rank, and if the earlier
+            begins at 0, or at the predecessor's if it continues the predecessor's steps.
+            Otherwise it continues from the last clock of its rank, and if the earlier
             worker of this rank left, or this worker joined a running run, at least from the
             slowest clock of the other workers.
 
@@ -49,12 +54,12 @@ class Clocks:
         self._pid = os.getpid()
         self._all = box.create(name, shape=RANKS_MAX, dtype="int64", init=0, exist_ok=True)
         self._mine = self._all[team.rank : team.rank + 1]
-        before = 0 if self.mine == LEFT else self.mine
+        word = self.mine
         if team.is_first:
-            self._set(before if team.begins_at else 0)
-        elif team.is_late or self.mine == LEFT:
+            self._set(max(word, left(word)) if team.begins_at else 0)
+        elif team.is_late or word < 0:
             others = [clock for rank, clock in self.present().items() if rank != team.rank]
-            self._set(max(before, min(others, default=0)))
+            self._set(max(word, min(others, default=0)))
 
     @property
     def mine(self) -> int:
@@ -73,7 +78,7 @@ class Clocks:
         ranks = [rank for rank in self._team.present() if rank < RANKS_MAX]
         clocks = self.read()
         clocks[self._team.never_came()] = 0
-        return {rank: int(clocks[rank]) for rank in ranks if clocks[rank] != LEFT}
+        return {rank: int(clocks[rank]) for rank in ranks if clocks[rank] >= 0}
 
     def slowest(self) -> int:
         """Return the lowest clock of the present workers; this worker's if it is alone."""
@@ -94,8 +99,8 @@ class Clocks:
     def leave(self) -> None:
         """Mark this worker as left, so that no worker waits for it; a forked child does not."""
         self._has_left = True
-        if os.getpid() == self._pid:
-            self._set(LEFT)
+        if os.getpid() == self._pid and (clock := self.mine) >= 0:
+            self._set(left(clock))
 
     def wait(self, at_least: int, timeout_s: float) -> int:
         """Wait until no clock is below ``at_least``; return the lowest clock.

@@ -97,7 +97,7 @@ def team_of(
     launch, restart = "", 0
     if is_launched(env):
         world = World.from_env(env)
-        launch, restart = world.run_id, world.restart
+        launch, restart = world.launch, world.restart
         if rank is None and world.world_size == size:
             rank = world.rank
     if not isinstance(box, Box):
@@ -139,7 +139,7 @@ def team_of_comers(
         rank=world.rank,
         expected=world.world_size,
         lease_s=lease_s,
-        launch=world.run_id,
+        launch=world.launch,
         restart=world.restart,
     )
     return JoinedTeam(member, is_mine=True)

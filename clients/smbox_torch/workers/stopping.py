@@ -6,7 +6,7 @@ Workers store their counts in the memory, and read the counts that the rule need
 
     NAME.stop.iterations  region: iterations of each rank
     NAME.stop.ended       counter: the launch, once one of its workers finds the rule satisfied;
-                          1 without a launcher
+                          1 if the launch is unknown
 
 Dead workers and workers that left do not count: the master is the lowest rank that is present,
 and the mean is over the present workers. The first worker that finds the rule satisfied decides
@@ -134,5 +134,5 @@ class Stopping:
 
 
 def _launch(env: Mapping[str, str] = os.environ) -> int:
-    """Return a number that the workers of this launch share; 1 without a launcher."""
-    return hash_of(World.from_env(env).run_id) if is_launched(env) else 1
+    """Return a number that the workers of this launch share; 1 if it is unknown."""
+    return (hash_of(World.from_env(env).launch) if is_launched(env) else 0) or 1

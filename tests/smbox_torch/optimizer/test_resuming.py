@@ -173,6 +173,7 @@ def test_only_the_saved_worker_exchanges_the_steps_that_were_left(make: type):
 def test_a_successor_begins_at_the_steps_of_a_checkpoint_that_was_loaded(open_box, monkeypatch):
     monkeypatch.setenv("SMBOX_RANK", "0")
     monkeypatch.setenv("SMBOX_WORLD_SIZE", "1")
+    monkeypatch.setenv("SMBOX_RUN_ID", "launch")
     kind, settings = SHARED["Downpour"]
     before = trained(3, kind, ModelBox(), settings)
     first = Worker(kind, open_box(), 0, 1, **settings)
@@ -216,6 +217,7 @@ def test_a_worker_that_goes_back_shares_no_step_twice(kind: str):
 def test_a_worker_that_was_started_again_shares_no_step_twice(open_box, monkeypatch):
     monkeypatch.setenv("SMBOX_RANK", "0")
     monkeypatch.setenv("SMBOX_WORLD_SIZE", "1")
+    monkeypatch.setenv("SMBOX_RUN_ID", "launch")
     kind, settings = PENDING["Downpour"]
     first = Worker(kind, open_box(), 0, 1, **settings)
     for _ in range(3):

@@ -107,9 +107,14 @@ def test_clocks_of_an_earlier_launch_do_not_count():
         clocks.wait(1, 0.01)
 
 
-def test_a_start_that_continues_its_steps_continues_its_clock():
+@pytest.mark.parametrize("has_left", [False, True])
+def test_a_start_that_continues_its_steps_continues_its_clock(*, has_left: bool):
     box = ModelBox()
-    clocks_of(box, 0, 2).tick()
+    before = clocks_of(box, 0, 2)
+    before.tick()
+    if has_left:
+        before.leave()
+        before.leave()
     team = Starters(box, "run", 0, 2)
     team.begins_at = 1
     assert Clocks(box, "clocks", team).mine == 1

@@ -10,7 +10,7 @@ from smbox.testing.model_box import ModelBox
 from smbox_torch.workers.joining import check_workers, team_of
 from smbox_torch.workers.team import FixedTeam, JoinedTeam
 
-LAUNCHED = {"RANK": "2", "WORLD_SIZE": "4"}
+LAUNCHED = {"RANK": "2", "WORLD_SIZE": "4", "TORCHELASTIC_RUN_ID": "a launch"}
 
 
 def test_a_number_a_launcher_or_a_member_say_how_many_workers_there_are():

@@ -1,0 +1,76 @@
+"""Runs that are started again on one memory: whom the members of a start wait for."""
+
+from __future__ import annotations
+
+import pytest
+
+from smbox.errors import RequestTimeoutError
+
+WAIT_S = 60.0
+
+
+@pytest.mark.parametrize("start", [{"launch": "second"}, {"launch": "first", "restart": 1}])
+def test_ranks_of_an_earlier_start_have_never_come(box, until, join, start):
+    earlier = [join(box, rank=rank, expected=2, launch="first") for rank in range(2)]
+    assert [each.first for each in earlier] == [True, True]
+    for each in earlier:
+        each.leave()
+    one = join(box, rank=0, expected=2, **start)
+    assert (one.first, one.count, one.workers, one.never_came) == (True, 1, 2, [1])
+    assert [(each.rank, each.pid) for each in one.missing()] == [(1, None)]
+    with pytest.raises(RequestTimeoutError, match=r"rank 1 \(never came\)"):
+        one.finish(timeout_s=0.05)
+    other = join(box, rank=1, expected=2, **start)
+    assert (other.first, other.workers) == (True, 2)
+    until(lambda: one.never_came == [])
+    other.leave()
+    until(lambda: one.workers == 1)
+    assert one.missing() == []
+    one.finish(timeout_s=WAIT_S)
+
+
+def test_a_killed_member_of_an_earlier_start_has_never_come(box, until, join, die):
+    killed = join(box, rank=1, expected=2, launch="run")
+    one = join(box, rank=0, expected=2, launch="run", restart=1)
+    assert (one.workers, one.never_came) == (2, [])  # its lease has not expired yet
+    die(killed)
+    until(lambda: one.never_came == [1])
+    assert (one.count, one.workers) == (1, 2)
+
+
+def test_a_living_member_with_a_lower_restart_is_not_of_an_earlier_start(box, until, join):
+    """Agents of torchrun on several hosts may count restarts differently."""
+    other = join(box, rank=1, expected=2, launch="run")
+    with join(box, rank=0, expected=2, launch="run", restart=1) as one:
+        word = one.seen.words[1, 0]
+        until(lambda: one.seen.words[1, 0] != word)  # it has renewed its lease
+        other.leave()
+        until(lambda: one.count == 1)
+        assert (one.never_came, one.workers) == ([], 1)
+
+
+def test_a_restart_without_a_launch_continues_whoever_left(box, join):
+    with join(box, rank=0) as member:
+        member.progress = 5
+    with join(box, rank=0, restart=1) as member:
+        assert member.progress == 5
+    with join(box, rank=0) as member:
+        assert member.progress == 0
+
+
+@pytest.mark.parametrize("launch", ["", "run"])
+def test_who_left_this_start_is_not_waited_for(box, join, launch):
+    with join(box, rank=1, expected=2, launch=launch):
+        pass
+    with join(box, rank=0, expected=2, launch=launch) as one:
+        assert (one.workers, one.missing()) == (1, [])
+    with join(box, rank=0, expected=2, launch=launch) as again:
+        assert not again.first
+
+
+def test_living_members_of_another_launch_are_no_earlier_start(box, until, join):
+    other = join(box, rank=1, expected=2, launch="other")
+    with join(box, rank=0, expected=2, launch="one") as one:
+        other.leave()
+        until(lambda: one.workers == 1)
+        one.finish(timeout_s=WAIT_S)
