@@ -14,7 +14,7 @@ from smbox_torch.checks import check_model
 from smbox_torch.model.flat import FlatBuffer, FlatParameters, float_buffers, other_buffers
 from smbox_torch.model.matching import names_of
 from smbox_torch.model.precision import Precision
-from smbox_torch.model.restoring import restore
+from smbox_torch.model.restoring import check_same_model, restore
 from smbox_torch.model.worker_values import WorkerValues
 from smbox_torch.optimizer.center import Center
 from smbox_torch.optimizer.center_copy import CenterCopy
@@ -151,6 +151,7 @@ class HybridMember:
             parameters=own[0],
             buffers={} if self._statistics is None else own[1],
             counts=[count.detach().cpu().clone() for count in self._counts],
+            shapes=self._parameters.shapes,
         )
 
     def load_state_dict(
@@ -160,6 +161,7 @@ class HybridMember:
         force: bool = False,  # noqa: ARG002 - the root restores the center
     ) -> None:
         """Resume from the ``state_dict`` of a rank."""
+        check_same_model(state_dict, self._parameters, self._statistics)
         self.inner.load_state_dict(state_dict["inner"])
         restore(state_dict, self._parameters, self._statistics, self._counts)
         self.steps = state_dict["steps"]

@@ -255,6 +255,16 @@ class FlatParameters:
         """Bytes of all values in the center's dtypes."""
         return sum(buffer.host.nbytes for buffer in self.buffers)
 
+    @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        """Shapes of all tensors."""
+        return [tuple(tensor.shape) for tensor in self.tensors]
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Number of elements of each dtype."""
+        return {buffer.dtype: buffer.size for buffer in self.buffers}
+
     def attach_gradients(self) -> None:
         """Make all gradients views of flat buffers."""
         for buffer in self.buffers:

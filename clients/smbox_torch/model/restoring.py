@@ -10,7 +10,35 @@ import torch
 from smbox.errors import ConfigError
 from smbox_torch.model.flat import FlatParameters
 
-__all__ = ["pairs_of", "restore"]
+__all__ = ["check_same_model", "pairs_of", "restore"]
+
+
+def check_same_model(
+    state_dict: dict[str, Any], parameters: FlatParameters, statistics: FlatParameters | None
+) -> None:
+    """Check that a checkpoint can be restored into a model.
+
+    Raises:
+        ConfigError: it belongs to another model, or was saved with another ``model=``.
+    """
+    if state_dict["shapes"] != parameters.shapes:
+        raise ConfigError(
+            "this state belongs to another model: its parameters have other shapes",
+            saved=state_dict["shapes"],
+            own=parameters.shapes,
+        )
+    saved, own = state_dict["buffers"], {} if statistics is None else statistics.sizes
+    if _sizes(state_dict["parameters"]) != parameters.sizes or _sizes(saved) != own:
+        raise ConfigError(
+            "this state belongs to another model: dtypes or buffers differ; pass model= as it"
+            " was passed when the state was saved",
+            saved=[_sizes(state_dict["parameters"]), _sizes(saved)],
+            own=[parameters.sizes, own],
+        )
+
+
+def _sizes(values: dict[str, torch.Tensor]) -> dict[str, int]:
+    return {dtype: tensor.numel() for dtype, tensor in values.items()}
 
 
 def restore(
@@ -21,7 +49,7 @@ def restore(
 ) -> None:
     """Set a model's parameters and buffers to those of a checkpoint."""
     parameters.set(state_dict["parameters"])
-    if statistics is not None and state_dict["buffers"]:
+    if statistics is not None:
         statistics.set(state_dict["buffers"])
     for count, saved in zip(counts, state_dict["counts"], strict=False):
         count.copy_(saved)

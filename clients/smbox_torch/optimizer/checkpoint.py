@@ -31,6 +31,7 @@ class State(TypedDict):
         centers: values of the shared state.
         extra: the algorithm's own state as tensors and numbers.
         origin: identity of the wrapper, by which it recognizes its own state.
+        shapes: of the parameters, where ``parameters`` has them as flat arrays.
     """
 
     algorithm: str
@@ -44,6 +45,7 @@ class State(TypedDict):
     centers: list[Any]
     extra: dict[str, Any]
     origin: str | None
+    shapes: list[tuple[int, ...]]
 
 
 def checkpoint(
@@ -59,6 +61,7 @@ def checkpoint(
     centers: Sequence[Any] = (),
     extra: Mapping[str, Any] | None = None,
     origin: str | None = None,
+    shapes: Sequence[tuple[int, ...]] = (),
 ) -> dict[str, Any]:
     """Return the state of a wrapper, see State; fields without a value are empty."""
     state = State(
@@ -73,6 +76,7 @@ def checkpoint(
         centers=list(centers),
         extra=dict(extra or {}),
         origin=origin,
+        shapes=list(shapes),
     )
     return dict(state)
 

@@ -22,7 +22,7 @@ from smbox_torch.model.matching import names_of
 from smbox_torch.model.module_slots import ModuleSlots
 from smbox_torch.model.others import check_others
 from smbox_torch.model.precision import Precision
-from smbox_torch.model.restoring import restore
+from smbox_torch.model.restoring import check_same_model, restore
 from smbox_torch.model.sparse_gradients import check_sparse
 from smbox_torch.model.worker_values import WorkerValues
 from smbox_torch.optimizer.batch_counts import BatchCounts
@@ -245,6 +245,7 @@ class BoxOptimizer(JoinedOptimizer):
             centers=[center.values() for center in self._shared()],
             extra=extra,
             origin=self.phase.origin,
+            shapes=self.flat.shapes,
         )
 
     def load_state_dict(self, state_dict: dict[str, Any], *, force: bool = False) -> None:
@@ -267,13 +268,14 @@ class BoxOptimizer(JoinedOptimizer):
             self._load_inner(state_dict)
             return
         demand_algorithm(state_dict, type(self).__name__)
+        statistics = None if self.buffers is None else self.buffers.flat
+        check_same_model(state_dict, self.flat, statistics)
         self.train()
         self._load_inner(state_dict["inner"])
         self.steps = state_dict["steps"]
         is_left = force or self._shared_steps < self.steps  # else it was shared meanwhile
         is_left &= state_dict["rank"] == self.rank
         self._note_shared(state_dict["shared"] if is_left else None)
-        statistics = None if self.buffers is None else self.buffers.flat
         restore(state_dict, self.flat, statistics, self._counts)
         with self.phase.restoring(state_dict["origin"]) as is_mine:
             if is_mine or force:

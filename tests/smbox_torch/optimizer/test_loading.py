@@ -198,6 +198,7 @@ KEYS = [
     "centers",
     "extra",
     "origin",
+    "shapes",
 ]
 
 
