@@ -89,11 +89,7 @@ class Downpour(BoxOptimizer):
     def _transfer(self, *, push: bool, fetch: bool) -> None:
         """Push, fetch, or do both in one operation."""
         if push:
-            sent = self.center.operands(self._update.pending)
-            places = self._update.base if fetch else [None] * len(sent)
-            for region, moved, place in zip(self.center.regions, sent, places, strict=True):
-                region.accumulate(moved, out=place)
-            self._update.clear()
+            self._update.push(self.center, fetch=fetch)
         else:
             self.center.read(self._update.base)
         if fetch:

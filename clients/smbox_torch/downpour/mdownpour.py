@@ -92,7 +92,7 @@ class MDownpour(Downpour):
     def _advance(self) -> None:
         self._begin_exchange()
         self._outside_changes.collect()
-        self._outside_changes.push_to(self.center)
+        self._outside_changes.push_if_any(self.center)
         self._update.rebase()
         try:
             super()._advance()

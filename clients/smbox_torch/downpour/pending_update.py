@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from smbox import Handle
+from smbox.errors import RequestTimeoutError
 from smbox_torch.adapter import saved
 from smbox_torch.boxes import Array
 from smbox_torch.model.flat import FlatParameters
@@ -40,6 +43,8 @@ class PendingUpdate:
         self.pending: list[Array] = [np.zeros_like(base) for base in self.base]
         self._has_pending = False  # False: the contents of ``pending`` were pushed
         self._is_loaded = False
+        self._in_doubt: tuple[int, Handle[Any]] | None = None
+        """The buffer whose push timed out, and its handle, which tells what the center has."""
 
     @contextmanager
     def ignoring_changes(self) -> Iterator[None]:
@@ -55,7 +60,12 @@ class PendingUpdate:
 
         The block may also fetch the center to ``base`` and call :meth:`load_base`. Otherwise,
         and after an exception, the worker continues from x.
+
+        Raises:
+            RequestTimeoutError: an earlier push timed out, and the node still does not say what
+                it has applied. Nothing changed.
         """
+        self._settle()
         self._is_loaded = False
         try:
             self._collect()
@@ -87,17 +97,53 @@ class PendingUpdate:
         with self.collecting():
             pass
 
-    def push_to(self, center: Center) -> None:
+    def push_if_any(self, center: Center) -> None:
         """Push the pending update to a center, if there is one."""
         if self._has_pending and any(pending.any() for pending in self.pending):
-            sent = center.operands(self.pending)
-            for region, moved in zip(center.regions, sent, strict=True):
-                region.accumulate(moved)
+            self.push(center)
         self.clear()
+
+    def push(self, center: Center, *, fetch: bool = False) -> None:
+        """Add the pending update to a center; with ``fetch``, read the sum into ``base``.
+
+        Raises:
+            RequestTimeoutError: the node did not answer. The update stays pending; the next
+                :meth:`collecting` removes from it what the node has applied.
+        """
+        sent = center.operands(self.pending)
+        places = self.base if fetch else [None] * len(sent)
+        for at, (region, moved) in enumerate(zip(center.regions, sent, strict=True)):
+            try:
+                region.accumulate(moved, out=places[at])
+            except RequestTimeoutError as error:
+                for pushed in self.pending[:at]:
+                    pushed[...] = 0
+                if isinstance(error.handle, Handle):
+                    self._in_doubt = at, error.handle
+                raise
+        self.clear()
+
+    def _settle(self) -> None:
+        """Remove from the pending update what the node has applied of a push that timed out."""
+        if self._in_doubt is None:
+            return
+        at, handle = self._in_doubt
+        outcome = handle.outcome()
+        if outcome == "unknown":
+            raise RequestTimeoutError(
+                "the node does not say whether it has the update of an earlier step, whose push"
+                " timed out: call step() again, or continue from a checkpoint"
+            )
+        pending = self.pending[at]
+        whole = [(0, pending.nbytes)] if outcome == "all" else handle.ranges_done()
+        for first, limit in whole:
+            pending[first // pending.itemsize : limit // pending.itemsize] = 0
+        self._in_doubt = None
 
     def clear(self) -> None:
         """Discard the pending update, after it was pushed."""
         self._has_pending = False
+        self._in_doubt = None
 
     def rebase(self) -> None:
         """Set ``base`` to x: the change since the last exchange is counted elsewhere."""
@@ -117,7 +163,8 @@ class PendingUpdate:
             base[...] = buffer.host
 
     def state(self) -> list[torch.Tensor]:
-        """Return base and pending update as tensors."""
+        """Return base and pending update as tensors; raises as :meth:`collecting`."""
+        self._settle()
         if not self._has_pending:
             for pending in self.pending:
                 pending[...] = 0
@@ -127,7 +174,7 @@ class PendingUpdate:
         """Restore what :meth:`state` returned."""
         for mine, kept in zip(self.base + self.pending, state, strict=True):
             _bytes(mine)[...] = kept.numpy()
-        self._has_pending = True
+        self._has_pending, self._in_doubt = True, None
 
 
 def _same(one: Sequence[Array], other: Sequence[Array]) -> bool:

@@ -144,7 +144,7 @@ class ServerDownpour(BoxOptimizer):
 
     def _push(self) -> None:
         lr = self.server_lr
-        self._outside_changes.push_to(self.center)
+        self._outside_changes.push_if_any(self.center)
         sent = self.center.operands(self.gathered)
         for server, gradient, gathered in zip(self._servers, sent, self.gathered, strict=True):
             server.step(gradient, lr=lr)

@@ -95,10 +95,7 @@ class SSP(BoxOptimizer):
         self.recorder.behind(self.center.behind())
 
     def _push(self) -> None:
-        sent = self.center.operands(self._update.pending)
-        for region, moved in zip(self.center.regions, sent, strict=True):
-            region.accumulate(moved)
-        self._update.clear()
+        self._update.push(self.center)
         self._average_buffers()
 
     def _fetch(self) -> None:

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
+from smbox import Handle
+from smbox.errors import RequestTimeoutError
 from smbox_torch.downpour.pending_update import PendingUpdate
 from smbox_torch.model.flat import FlatParameters
 
@@ -73,3 +76,69 @@ def test_moves_survive_a_checkpoint():
     other = PendingUpdate(flat)
     other.load_state(saved)
     assert other.pending[0].tolist() == [1.0, 1.0]
+
+
+class Answers:
+    """A center of one region whose push times out; the node says later what it has applied."""
+
+    def __init__(self, outcome: str, ranges: list[tuple[int, int]]) -> None:
+        self.regions, self.got = [self], [0.0, 0.0]
+        self.handle = self.Late(outcome, ranges)
+
+    class Late(Handle[None]):
+        def __init__(self, outcome: str, ranges: list[tuple[int, int]]) -> None:
+            self.said, self.ranges = outcome, ranges
+
+        def outcome(self, timeout_s: float | None = None) -> str:
+            return self.said
+
+        def ranges_done(self) -> list[tuple[int, int]]:
+            return self.ranges
+
+    def operands(self, values: list[np.ndarray]) -> list[np.ndarray]:
+        return values
+
+    def accumulate(self, moved: np.ndarray, out: np.ndarray | None = None) -> None:
+        if self.handle is None:
+            self.got = (np.array(self.got) + moved).tolist()
+            return
+        error = RequestTimeoutError("late")
+        error.handle = self.handle
+        raise error
+
+
+@pytest.mark.parametrize(
+    ("outcome", "ranges", "left"),
+    [
+        ("none", [], [2.0, 2.0]),
+        ("partial", [(4, 8)], [2.0, 1.0]),
+        ("all", [(0, 8)], [1.0, 1.0]),
+    ],
+)
+def test_a_push_that_timed_out_is_repeated_as_far_as_it_was_not_applied(
+    outcome: str, ranges: list[tuple[int, int]], left: list[float]
+):
+    x, _, moves = made()
+    center = Answers(outcome, ranges)
+    x.data.add_(1.0)
+    with pytest.raises(RequestTimeoutError), moves.collecting():
+        moves.push(center)
+    x.data.add_(1.0)
+    center.handle = None
+    with moves.collecting():
+        moves.push(center)
+    assert center.got == left
+
+
+def test_nothing_changes_while_the_node_does_not_say_what_it_has():
+    x, _, moves = made()
+    center = Answers("unknown", [])
+    x.data.add_(1.0)
+    with pytest.raises(RequestTimeoutError), moves.collecting():
+        moves.push(center)
+    x.data.add_(1.0)
+    for ask in (lambda: gather(moves), moves.state):
+        with pytest.raises(RequestTimeoutError, match="earlier step"):
+            ask()
+    center.handle.said = "none"
+    assert gather(moves) == [2.0, 2.0]
