@@ -18,6 +18,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any, Unpack
 
+import numpy as np
 import torch
 
 from smbox.errors import ConfigError
@@ -32,6 +33,7 @@ from smbox_torch.model.flat import unique
 from smbox_torch.optimizer.options import BoxOptions
 from smbox_torch.optimizer.stats import Stats
 from smbox_torch.optimizer.wrapper import BoxOptimizer
+from smbox_torch.workers.launch import continues, launch_of
 
 __all__ = ["ParameterServer"]
 
@@ -45,7 +47,8 @@ class ParameterServer(AveragingOptimizer, BoxOptimizer):
     If a worker died or left, ``backward`` and ``step`` of the others raise WorkerLostError; if
     it finished, StepMismatchError; if it is stopped or too slow, RequestTimeoutError after
     ``timeout_s``. The parameters are then unchanged by the step. The center in the memory is
-    updated by ``state_dict``, ``center_into``, ``finish`` and ``close`` only.
+    updated by ``state_dict``, ``center_into``, ``finish`` and ``close`` only. When a launcher
+    restarts all workers, they begin with the center and its number of steps.
 
     Args:
         optimizer: the inner optimizer; on every worker it steps with the mean gradient.
@@ -78,6 +81,11 @@ class ParameterServer(AveragingOptimizer, BoxOptimizer):
         timeout_s = seconds("timeout_s", timeout_s)
         super().__init__(optimizer, box, name, rank=rank, **options)
         self._frozen = frozen
+        self._progress = box.create(
+            f"{name}.progress", shape=2, dtype="int64", init=0, exist_ok=True
+        )
+        launch, steps = self._progress.get().tolist()
+        self.steps = self._shared_steps = steps if continues(launch) else 0
         self._is_in_order = True
         self._sums = BoxSum(
             box,
@@ -113,6 +121,7 @@ class ParameterServer(AveragingOptimizer, BoxOptimizer):
         """Put the parameters into the center; all workers put the same values."""
         for center in self._centers():
             center.put(center.flat.values())
+        self._progress.put(np.array([launch_of(), self.steps], np.int64))
         self._note_shared()
 
     def _end(self) -> None:

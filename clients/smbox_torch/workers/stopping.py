@@ -15,21 +15,18 @@ for all. A later launch of the same name does not end with an earlier one.
 
 from __future__ import annotations
 
-import os
 import weakref
-from collections.abc import Mapping
 from typing import Literal, get_args
 
 import numpy as np
 
 from smbox.errors import ConfigError
 from smbox.head import check_prefix
-from smbox.member_record import hash_of
 from smbox_torch.boxes import BoxLike, check_box
 from smbox_torch.checks import whole
 from smbox_torch.workers.clocks import RANKS_MAX
 from smbox_torch.workers.joining import LEASE_S, Workers, team_of
-from smbox_torch.world import World, is_launched
+from smbox_torch.workers.launch import launch_of
 
 __all__ = ["Rule", "Stopping"]
 
@@ -90,7 +87,7 @@ class Stopping:
         own = self._team.rank
         self._mine = self._all[own : own + 1]
         self._ended = box.counter(f"{name}.stop.ended")
-        self._launch = _launch()
+        self._launch = launch_of()
         self._publish()
 
     def step(self) -> bool:
@@ -131,8 +128,3 @@ class Stopping:
     def close(self) -> None:
         """Stop counting; the others decide without this worker."""
         self._team.leave()
-
-
-def _launch(env: Mapping[str, str] = os.environ) -> int:
-    """Return a number that the workers of this launch share; 1 if it is unknown."""
-    return (hash_of(World.from_env(env).launch) if is_launched(env) else 0) or 1
