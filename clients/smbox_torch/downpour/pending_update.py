@@ -118,6 +118,9 @@ class PendingUpdate:
             except RequestTimeoutError as error:
                 for pushed in self.pending[:at]:
                     pushed[...] = 0
+                # What a narrow operand lacks is in the sender's residual already.
+                for unsent, narrow in zip(self.pending[at:], sent[at:], strict=True):
+                    unsent[...] = narrow
                 if isinstance(error.handle, Handle):
                     self._in_doubt = at, error.handle
                 raise
@@ -132,7 +135,7 @@ class PendingUpdate:
         if outcome == "unknown":
             raise RequestTimeoutError(
                 "the node does not say whether it has the update of an earlier step, whose push"
-                " timed out: call step() again, or continue from a checkpoint"
+                " timed out: call again, or continue from a checkpoint"
             )
         pending = self.pending[at]
         whole = [(0, pending.nbytes)] if outcome == "all" else handle.ranges_done()

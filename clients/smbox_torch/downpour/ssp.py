@@ -16,6 +16,7 @@ without a barrier. Variant: workers push at the clock only, and the server pushe
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Unpack
 
 import torch
@@ -26,6 +27,7 @@ from smbox_torch.downpour.pending_update import PendingUpdate
 from smbox_torch.optimizer.options import BoxOptions
 from smbox_torch.optimizer.wrapper import BoxOptimizer
 from smbox_torch.workers.clocks import Clocks
+from smbox_torch.workers.team import Team
 
 __all__ = ["SSP"]
 
@@ -63,13 +65,19 @@ class SSP(BoxOptimizer):
         staleness = whole("staleness", staleness, least=0)
         period = None if period is None else whole("period", period)
         timeout_s = seconds("timeout_s", timeout_s)
+        self._clocks_of = partial(Clocks, box, f"{name}.clocks")
         super().__init__(optimizer, box, name, rank=rank, **options)
         self.staleness = staleness
         self.period = period
         self.timeout_s = timeout_s
-        self.clocks = Clocks(box, f"{name}.clocks", self.team)
         self._update = PendingUpdate(self.flat)
         self._fetched_at = self.clocks.slowest()
+
+    def _join(self, team: Team) -> None:
+        """Join, and set the clock at once: until then others may see that of an earlier run."""
+        super()._join(team)
+        with self._leaving_on_error():
+            self.clocks = self._clocks_of(team)
 
     def _advance(self) -> None:
         self._local_step()
@@ -81,7 +89,8 @@ class SSP(BoxOptimizer):
         """End a clock: push the change of x, and fetch the center if x is too old.
 
         Raises:
-            RequestTimeoutError: a worker is too far behind; the push was done, the fetch not.
+            RequestTimeoutError: a worker is too far behind, and the push was done; or the node
+                did not answer: the next clock pushes what the center lacks.
         """
         with self._exchanging(self.center.sent_nbytes), self._update.collecting():
             self._push()

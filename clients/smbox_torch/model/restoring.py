@@ -21,7 +21,7 @@ def check_same_model(
     Raises:
         ConfigError: it belongs to another model, or was saved with another ``model=``.
     """
-    if state_dict["shapes"] != parameters.shapes:
+    if [tuple(shape) for shape in state_dict["shapes"]] != parameters.shapes:
         raise ConfigError(
             "this state belongs to another model: its parameters have other shapes",
             saved=state_dict["shapes"],

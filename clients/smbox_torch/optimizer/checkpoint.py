@@ -103,4 +103,7 @@ def demand_algorithm(state_dict: Mapping[str, Any], algorithm: str) -> None:
         )
     missing = sorted(State.__required_keys__ - state_dict.keys())
     if missing:
-        raise ConfigError("this state is incomplete: save all keys", missing=missing)
+        raise ConfigError(
+            "this state is incomplete, or of an earlier version of smbox: save all keys",
+            missing=missing,
+        )

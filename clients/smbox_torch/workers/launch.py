@@ -9,7 +9,7 @@ from typing import Final
 from smbox.member_record import hash_of
 from smbox_torch.world import World, is_launched
 
-__all__ = ["continues", "launch_of"]
+__all__ = ["UNKNOWN", "continues", "launch_of"]
 
 UNKNOWN: Final = 1
 

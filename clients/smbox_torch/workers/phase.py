@@ -16,6 +16,7 @@ from contextlib import contextmanager
 
 from smbox.errors import RequestTimeoutError
 from smbox_torch.boxes import BoxLike
+from smbox_torch.workers.launch import UNKNOWN, launch_of
 from smbox_torch.world import World
 
 __all__ = ["Phase", "of_this_start"]
@@ -27,13 +28,14 @@ RESTORE_TIMEOUT_S = 120.0
 
 
 def of_this_start(name: str, env: Mapping[str, str] = os.environ) -> str:
-    """Return the name of a barrier, which differs after each restart of all workers.
+    """Return the name of a barrier, which differs for each launch and restart of all workers.
 
     A worker that was restarted alone uses the same barrier as the others. A worker that was
     killed while it waited still counts as arrived; this cannot be detected.
     """
-    restart = World.from_env(env).restart
-    return f"{name}.{restart}" if restart else name
+    launch, restart = launch_of(env), World.from_env(env).restart
+    named = name if launch == UNKNOWN else f"{name}.{launch:x}"
+    return f"{named}.{restart}" if restart else named
 
 
 class Phase:

@@ -118,9 +118,7 @@ class Stopping:
         ranks = self._team.present()
         if not ranks:
             return False
-        counts = self._all.get()
-        counts[self._team.never_came()] = 0  # of an earlier launch
-        iterations = counts[ranks]
+        iterations = self._team.without_earlier(self._all.get())[ranks]
         if self._rule == "master":
             return int(iterations[0]) >= self._target
         return int(iterations.sum()) >= self._target * len(ranks)

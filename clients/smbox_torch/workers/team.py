@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
+import numpy as np
+
 from smbox import Member
 from smbox.errors import ConfigError
+from smbox.lease import I64
 from smbox_torch.boxes import BoxLike
 from smbox_torch.workers.phase import of_this_start
 
@@ -47,6 +50,12 @@ class Team(Protocol):
 
     def never_came(self) -> list[int]:
         """Return those of ``present`` that have not joined yet, as of its last call."""
+
+    def without_earlier(self, counts: I64) -> I64:
+        """Return counts of steps by rank, at most those that each rank has told.
+
+        A rank that has just joined may not have replaced the count of an earlier launch yet.
+        """
 
     def describe(self, rank: int) -> dict[str, object]:
         """Return facts about a rank for an error."""
@@ -118,6 +127,10 @@ class FixedTeam:
         """Return an empty list: all workers count as joined."""
         return []
 
+    def without_earlier(self, counts: I64) -> I64:
+        """Return the counts."""
+        return counts
+
     def describe(self, rank: int) -> dict[str, object]:
         """Return the rank."""
         return {"rank": rank}
@@ -184,6 +197,12 @@ class JoinedTeam:
     def never_came(self) -> list[int]:
         """Return the expected ranks that never joined, at the last check."""
         return self.member.never_came
+
+    def without_earlier(self, counts: I64) -> I64:
+        """Return the counts, limited by the members' progress; 0 for who never joined."""
+        found: I64 = np.minimum(counts, self.member.seen.progress()[: len(counts)])
+        found[self.member.never_came] = 0
+        return found
 
     def describe(self, rank: int) -> dict[str, object]:
         """Return rank, host and pid."""

@@ -8,6 +8,7 @@ from smbox import Handle
 from smbox.errors import RequestTimeoutError
 from smbox_torch.downpour.pending_update import PendingUpdate
 from smbox_torch.model.flat import FlatParameters
+from smbox_torch.model.precision import Sender
 
 
 def made() -> tuple[torch.nn.Parameter, FlatParameters, PendingUpdate]:
@@ -142,3 +143,22 @@ def test_nothing_changes_while_the_node_does_not_say_what_it_has():
             ask()
     center.handle.said = "none"
     assert gather(moves) == [2.0, 2.0]
+
+
+def test_a_rounding_is_not_lost_with_a_push_that_was_not_applied():
+    class Narrow(Answers):
+        sender = Sender(2, torch.float32, torch.float16)
+
+        def operands(self, values: list[np.ndarray]) -> list[np.ndarray]:
+            return [self.sender.operand(each) for each in values]
+
+    x, _, moves = made()
+    center = Narrow("none", [])
+    x.data.add_(0.1)
+    with pytest.raises(RequestTimeoutError), moves.collecting():
+        moves.push(center)
+    center.handle = None
+    for _ in range(2):
+        with moves.collecting():
+            moves.push(center)
+    assert center.got == pytest.approx([0.1, 0.1], abs=1e-7)

@@ -75,6 +75,16 @@ def test_a_restarted_run_meets_elsewhere():
     assert of_this_start("run.end", {"TORCHELASTIC_RESTART_COUNT": "2"}) == "run.end.2"
 
 
+def test_another_launch_meets_elsewhere():
+    env = {"RANK": "0", "WORLD_SIZE": "1"}
+    names = {
+        of_this_start("run.end", env | {"TORCHELASTIC_RUN_ID": launch})
+        for launch in ("none", "one", "two")
+    }
+    assert len(names) == 3
+    assert "run.end" in names
+
+
 def test_a_worker_that_starts_again_by_itself_meets_the_others_where_they_are():
     own = {"SMBOX_RANK": "1", "SMBOX_WORLD_SIZE": "2", "TORCHELASTIC_RESTART_COUNT": "5"}
     assert of_this_start("run.end", own | {"SMBOX_WORKER_RESTART_COUNT": "1"}) == "run.end"

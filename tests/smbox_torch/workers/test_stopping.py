@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import time
 
+import numpy as np
 import pytest
 
 import smbox
@@ -123,3 +124,12 @@ def test_a_later_launch_does_not_end_with_an_earlier_one(monkeypatch):
             alone = Stopping(box, "run", "mean", 3)
             assert [alone.step() for _ in range(3)] == [False, False, True]
             alone.close()
+
+
+def test_counts_of_an_earlier_launch_do_not_end_the_run(members):
+    box, joined = members
+    one = Stopping(box, "run", "master", 10, workers=joined[1])
+    box.attach("run.stop.iterations")[:1].put(np.array([10]))  # rank 0 has just joined
+    assert not one.step()
+    Stopping(box, "run", "master", 10, workers=joined[0]).step()
+    assert not one.step()
