@@ -58,8 +58,8 @@ one thread each, so compare the accuracies, not the seconds.
 
 {table}
 
-Means: HybridSGD {hybrid:.2f} %, one process {one:.2f} %. HybridSGD is {behind:+.2f} points
-behind on average, from {least:+.2f} to {most:+.2f}. One held-out digit is 0.28 points.
+Means: HybridSGD {hybrid:.2f} %, one process {one:.2f} %. The difference is {difference:+.2f}
+points on average, from {least:+.2f} to {most:+.2f}. One held-out digit is 0.28 points.
 
 To repeat the runs: `python benchmarks/digits_seeds.py --epochs {epochs:g} --seeds {seeds}`.
 """
@@ -167,7 +167,7 @@ def together(settings: Settings, seed: int) -> Found:
 def page(found: dict[int, tuple[Found, Found]], epochs: float, settings: Settings) -> str:
     """Return docs/digits.md: a row per seed, and the means."""
     hybrid, one = ([100 * each[side].accuracy for each in found.values()] for side in range(2))
-    behind = [b - a for a, b in zip(hybrid, one, strict=True)]
+    difference = [a - b for a, b in zip(hybrid, one, strict=True)]
     return PAGE.format(
         nodes=NODES,
         per_node=PER_NODE,
@@ -179,9 +179,9 @@ def page(found: dict[int, tuple[Found, Found]], epochs: float, settings: Setting
         table=pages.table(HEAD, [_row(seed, *each) for seed, each in found.items()], words=0),
         hybrid=statistics.fmean(hybrid),
         one=statistics.fmean(one),
-        behind=statistics.fmean(behind),
-        least=min(behind),
-        most=max(behind),
+        difference=statistics.fmean(difference),
+        least=min(difference),
+        most=max(difference),
         seeds=",".join(map(str, found)),
     )
 

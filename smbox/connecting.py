@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from smbox.box import Box
 from smbox.config import ClientConfig, addresses_of
@@ -13,6 +13,10 @@ from smbox.errors import ConfigError, SmboxError
 from smbox.many.box import ManyBox
 from smbox.many.striping import Node
 from smbox.paths.pair import PathPair
+
+NO_ADDRESS: Final = (
+    "no address: give one, set SMBOX_ADDRESS, or start the script with smbox run"
+)
 
 
 def connect(
@@ -54,7 +58,7 @@ def connect(
     given = {name: value for name, value in given.items() if value is not None}
     config = replace(ClientConfig.from_env(os.environ), **given)
     if config.address is None:
-        raise ConfigError("no address: give one, or set SMBOX_ADDRESS")
+        raise ConfigError(NO_ADDRESS)
     with ExitStack() as opened:
         nodes: dict[int, Node] = {}
         for each in addresses_of(config.address):

@@ -56,6 +56,6 @@ def keygen(
         )
     for each in clients:
         made = keys.add_client(folder, each)
-        print(f"made {made} ({role}): move this secret file to the client")
+        print(f"made {made} ({role}): copy this secret file to the client's host")
     if not clients:
         print("no client was created: to create one, pass --client NAME")

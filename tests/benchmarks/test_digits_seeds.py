@@ -17,7 +17,7 @@ def test_the_page_has_a_row_per_seed_and_the_means():
     page = digits_seeds.page(found, 40.0, Settings())
     assert "| 0 | 98.00% | 99.00% | -1.00 | 2.0 | 3.0 | 1.0 |" in page
     assert "HybridSGD 97.50 %, one process 97.50 %" in page
-    assert "+0.00 points\nbehind on average, from -1.00 to +1.00" in page
+    assert "+0.00\npoints on average, from -1.00 to +1.00" in page
     assert "--epochs 40 --seeds 0,7`" in page
 
 

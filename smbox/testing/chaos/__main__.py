@@ -10,9 +10,14 @@ from smbox.testing.chaos.harness import Settings, run
 
 def main() -> int:
     """Run chaos for so many minutes and print what came of it."""
-    parser = argparse.ArgumentParser(prog="python -m smbox.testing.chaos")
-    parser.add_argument("--minutes", type=float, default=1.0)
-    parser.add_argument("--seed", type=int, default=2026)
+    parser = argparse.ArgumentParser(
+        prog="python -m smbox.testing.chaos",
+        description="Kill and pause clients, nodes and connections while clients change"
+        " regions; check that every acknowledged change is there exactly once.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument("--minutes", type=float, default=1.0, help="shortest duration")
+    parser.add_argument("--seed", type=int, default=2026, help="seed of the choices")
     args = parser.parse_args()
     verdict = run(Settings.of_minutes(args.seed, args.minutes))
     print(verdict.text())
