@@ -136,12 +136,11 @@ class NodeServer:
             stack.enter_context(self._wakeup.catching_signals())
             memory, self._node = self._open(stack)
             try:
-                yield
+                with contextlib.closing(self._node):
+                    yield
             except BaseException:
-                self._node.close()
                 memory.release()
                 raise
-            self._node.close()
             memory.close(keep=self.config.keep)
 
     def run(self) -> None:
