@@ -58,17 +58,22 @@ class View:
         """Number of living members."""
         return int(self.is_alive.sum())
 
-    def never_came(self, before: I64) -> list[int]:
+    def never_came(self, before: Sequence[int]) -> list[int]:
         """Return the expected ranks that no process of this start has taken.
+
+        SSP asks in every step: for few ranks, Python's numbers are faster than numpy's.
 
         Args:
             before: result of ``before_start``.
         """
-        ranks = slice(len(before))
-        words = self.words[ranks, LEASE] | EXPIRED
-        return _ranks((words == before) & ~self.is_alive[ranks])
+        words = self.words[: len(before), LEASE].tolist()
+        return [
+            rank
+            for rank, word in enumerate(words)
+            if word | EXPIRED == before[rank] and not self.is_alive[rank]
+        ]
 
-    def before_start(self, expected: int, launch: int, restart: int) -> I64:
+    def before_start(self, expected: int, launch: int, restart: int) -> list[int]:
         """Return the lease words of the expected ranks that this start has not taken yet.
 
         Their last holders belong to an earlier start and have ended. Those of an earlier start
@@ -81,10 +86,10 @@ class View:
             restart: see ``Record``.
 
         Returns:
-            ``i64[expected]``: the words, with the mark EXPIRED; 0 for other ranks.
+            The words, with the mark EXPIRED; 0 for other ranks.
         """
-        words = self.words[:expected, LEASE]
-        found = np.where(words == 0, EXPIRED, 0)
+        words = self.words[:expected, LEASE].tolist()
+        found = [0 if word else EXPIRED for word in words]
         for rank, last in enumerate(self.records[:expected]):
             if last is None:
                 continue
