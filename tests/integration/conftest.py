@@ -183,7 +183,7 @@ class StoppableNode:
 
     def __init__(self, node_id):
         self.name = f"deadlines-{secrets.token_hex(4)}"
-        command = [sys.executable, "-m", "memnode", "--json", "--memory", "64MiB"]
+        command = [sys.executable, "-m", "memnode", "--json", "--memory", "256MiB"]
         command += ["--bind", "tcp://127.0.0.1:0", "--node-id", str(node_id)]
         command += ["--name", self.name]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)

@@ -16,13 +16,39 @@ import pytest
 import torch
 
 import smbox
+import smbox_torch
 from smbox import Box
 from smbox.errors import WorkerLostError
 from smbox.testing.solo import solo_box, solo_boxes
 from smbox_torch import SandblasterWorker
 from smbox_torch.world import World
 
+CENTERED = "EASGD EAMSGD SEASGD SyncEASGD Downpour ADownpour MVADownpour MDownpour SSP"
+CENTERED += " ServerDownpour ParameterServer"
+NEEDS_RANK = {"SSP", "ParameterServer"}
+
 torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session", params=CENTERED.split())
+def centered(request: pytest.FixtureRequest) -> type:
+    """A class with a center."""
+    return getattr(smbox_torch, request.param)
+
+
+@pytest.fixture(scope="session")
+def alone_in() -> Callable[..., Callable[..., Any]]:
+    """``alone_in(box, kind, **options)``: wraps an optimizer as a new run's only worker."""
+
+    def wrap_with(box: Box, kind: type, **options: Any) -> Callable[..., Any]:
+        def wrap(sgd: torch.optim.Optimizer, model: torch.nn.Module) -> Any:
+            rank = {"rank": 0} if kind.__name__ in NEEDS_RANK else {}
+            name = uuid.uuid4().hex
+            return kind(sgd, box, name, workers=1, model=model, **rank, **options)
+
+        return wrap
+
+    return wrap_with
 
 
 @pytest.fixture

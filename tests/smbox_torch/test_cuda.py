@@ -17,23 +17,15 @@ import torch
 
 import smbox
 from smbox_torch import (
-    EAMSGD,
     EASGD,
-    SEASGD,
     SSP,
-    ADownpour,
     Dogwild,
     Downpour,
     Hogwild,
     HybridSGD,
-    MDownpour,
-    MVADownpour,
-    ParameterServer,
     Publisher,
     RingAllReduce,
-    ServerDownpour,
     Subscriber,
-    SyncEASGD,
 )
 from smbox_torch.world import World
 
@@ -42,11 +34,7 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine"),
 ]
 
-CENTERED = [EASGD, EAMSGD, SEASGD, SyncEASGD, Downpour, ADownpour, MVADownpour, MDownpour, SSP]
-CENTERED += [ServerDownpour, ParameterServer]
-WITH_UPDATE_THREAD = {SEASGD}
-"""When its moves arrive is a matter of timing."""
-NEEDS_RANK = {SSP, ParameterServer}
+Wrap = Callable[[torch.optim.Optimizer, torch.nn.Module], Any]
 STEPS = 21
 TOLERANCES = {"rtol": 1e-3, "atol": 1e-4}
 RANK = """
@@ -82,10 +70,6 @@ if store:
 def box() -> Iterator[smbox.Box]:
     with smbox.local(memory="256MiB") as made:
         yield made
-
-
-def fresh() -> str:
-    return uuid.uuid4().hex
 
 
 def network(dtype: torch.dtype = torch.float32) -> torch.nn.Module:
@@ -135,33 +119,35 @@ def assert_equal(found: list[torch.Tensor], wanted: list[torch.Tensor], **more: 
         torch.testing.assert_close(one, other, **TOLERANCES | more)
 
 
-def boxed(kind: type, box: smbox.Box, **options: Any) -> Callable[..., Any]:
-    more = {"rank": 0} if kind in NEEDS_RANK else {}
-    return lambda sgd, model: kind(sgd, box, fresh(), workers=1, model=model, **more, **options)
-
-
-@pytest.mark.parametrize("kind", CENTERED)
-def test_classes_with_a_center_train_as_on_the_cpu(kind: type, box: smbox.Box):
-    found, wanted = (trained(network(), device, boxed(kind, box)) for device in ("cuda", "cpu"))
+def test_classes_with_a_center_train_as_on_the_cpu(
+    centered: type, box: smbox.Box, alone_in: Callable[..., Wrap]
+):
+    found, wanted = (
+        trained(network(), device, alone_in(box, centered)) for device in ("cuda", "cpu")
+    )
     assert_equal(found, wanted)
 
 
-def test_an_exchange_behind_the_gradient_moves_the_same(box: smbox.Box):
-    wrap = boxed(EASGD, box, overlap=True, period=1)
+def test_an_exchange_behind_the_gradient_moves_the_same(
+    box: smbox.Box, alone_in: Callable[..., Wrap]
+):
+    wrap = alone_in(box, EASGD, overlap=True, period=1)
     found, wanted = (trained(network(), device, wrap) for device in ("cuda", "cpu"))
     assert_equal(found, wanted)
 
 
 @pytest.mark.parametrize("kind", [EASGD, Downpour, SSP])
-def test_a_bfloat16_model_keeps_its_float32_master_on_the_device(kind: type, box: smbox.Box):
+def test_a_bfloat16_model_keeps_its_float32_master_on_the_device(
+    kind: type, box: smbox.Box, alone_in: Callable[..., Wrap]
+):
     model = network(torch.bfloat16)
-    found, wanted = (trained(model, device, boxed(kind, box)) for device in ("cuda", "cpu"))
+    found, wanted = (trained(model, device, alone_in(box, kind)) for device in ("cuda", "cpu"))
     assert_equal(found, wanted, rtol=0.05, atol=0.05)
 
 
 def averaged(device: str, size: int, store: str = "") -> list[torch.Tensor]:
     """The values of all ranks' models. Each is a process: autograd has one thread a device."""
-    env = os.environ | {"WORLD_SIZE": str(size), "TORCHELASTIC_RUN_ID": fresh()}
+    env = os.environ | {"WORLD_SIZE": str(size), "TORCHELASTIC_RUN_ID": uuid.uuid4().hex}
     ranks = [
         subprocess.Popen(
             [sys.executable, "-c", RANK, device, store],
@@ -191,30 +177,31 @@ def test_sync_group_averages_over_nccl(tmp_path: Path):
     assert_equal(averaged("cuda", 1, str(tmp_path / "store")), averaged("cpu", 1))
 
 
-def test_a_ring_takes_the_gradients_of_a_device():
+def test_a_ring_takes_the_gradients_of_a_device(worlds: Callable[..., list[World]]):
     def wrap(sgd: torch.optim.Optimizer, model: torch.nn.Module) -> RingAllReduce:
-        world = World(0, 0, run_id="ring")
-        return RingAllReduce(sgd, model, world=world, exchange=lambda address: [address])
+        return RingAllReduce(
+            sgd, model, world=worlds(1, 1)[0], exchange=lambda address: [address]
+        )
 
     found, wanted = (trained(network(), device, wrap) for device in ("cuda", "cpu"))
     assert_equal(found, wanted)
 
 
 @pytest.mark.parametrize("overlap", [False, True])
-def test_hybrid_exchanges_a_devices_model(box: smbox.Box, *, overlap: bool):
-    def wrap() -> Callable[..., Any]:
-        world = World(0, 0, run_id=fresh())
-        return lambda sgd, model: HybridSGD(
-            sgd, box, fresh(), model=model, world=world, period=3, overlap=overlap
-        )
+def test_hybrid_exchanges_a_devices_model(
+    box: smbox.Box, worlds: Callable[..., list[World]], *, overlap: bool
+):
+    def wrap(sgd: torch.optim.Optimizer, model: torch.nn.Module) -> HybridSGD:
+        options = {"model": model, "world": worlds(1, 1)[0], "period": 3, "overlap": overlap}
+        return HybridSGD(sgd, box, uuid.uuid4().hex, **options)
 
-    found, wanted = (trained(network(), device, wrap()) for device in ("cuda", "cpu"))
+    found, wanted = (trained(network(), device, wrap) for device in ("cuda", "cpu"))
     assert_equal(found, wanted)
 
 
 def test_dogwild_streams_the_gradients_of_a_device(box: smbox.Box):
     def wrap(sgd: torch.optim.Optimizer, _: torch.nn.Module) -> Dogwild:
-        return Dogwild(sgd, box, fresh(), rank=0, workers=1)
+        return Dogwild(sgd, box, uuid.uuid4().hex, rank=0, workers=1)
 
     found, wanted = (trained(network(), device, wrap) for device in ("cuda", "cpu"))
     assert_equal(found, wanted)
@@ -223,7 +210,7 @@ def test_dogwild_streams_the_gradients_of_a_device(box: smbox.Box):
 def test_hogwild_refuses_a_model_on_a_device(box: smbox.Box):
     model = network().cuda()
     with pytest.raises(smbox.ConfigError, match="keep it on the CPU"):
-        Hogwild(torch.optim.SGD(model.parameters(), lr=0.1), box, fresh())
+        Hogwild(torch.optim.SGD(model.parameters(), lr=0.1), box, "refused")
 
 
 def test_a_scaler_that_finds_inf_skips_the_step_of_the_wrapper(box: smbox.Box):

@@ -14,52 +14,28 @@ import torch
 
 import smbox
 from smbox_torch import (
-    EAMSGD,
     EASGD,
-    SEASGD,
     SSP,
-    ADownpour,
     Dogwild,
     Downpour,
     Hogwild,
     HybridSGD,
-    MDownpour,
-    MVADownpour,
-    ParameterServer,
     Publisher,
     RingAllReduce,
-    ServerDownpour,
     Subscriber,
-    SyncEASGD,
     SyncGroup,
 )
 from smbox_torch.world import World
 
-CENTERED = [EASGD, EAMSGD, SyncEASGD, SEASGD, Downpour, ADownpour, MVADownpour, MDownpour, SSP]
-CENTERED += [ServerDownpour, ParameterServer]
 pytestmark = pytest.mark.shares
 
-NEEDS_RANK = {SSP, ParameterServer}
 Wrap = Callable[[torch.optim.Optimizer, torch.nn.Module], Any]
 
 
 @pytest.fixture(scope="module")
 def box() -> Iterator[smbox.Box]:
-    with smbox.local(memory="128MiB") as made:
+    with smbox.local(memory="256MiB") as made:
         yield made
-
-
-def fresh() -> str:
-    return uuid.uuid4().hex
-
-
-def alone() -> World:
-    return World(0, 0, run_id=fresh())
-
-
-def boxed(kind: type, box: smbox.Box, **options: Any) -> Wrap:
-    more = {"rank": 0} if kind in NEEDS_RANK else {}
-    return lambda sgd, model: kind(sgd, box, fresh(), workers=1, model=model, **more, **options)
 
 
 def network() -> torch.nn.Module:
@@ -102,35 +78,38 @@ def check(wrap: Wrap, dtype: torch.dtype = torch.float32) -> None:
         torch.testing.assert_close(one, other)
 
 
-@pytest.mark.parametrize("kind", CENTERED)
-def test_classes_with_a_center(kind: type, box: smbox.Box):
-    check(boxed(kind, box))
+def test_classes_with_a_center(centered: type, box: smbox.Box, alone_in: Callable[..., Wrap]):
+    check(alone_in(box, centered))
 
 
 @pytest.mark.parametrize("kind", [EASGD, Downpour, SSP])
-def test_a_narrow_wire_and_a_master(kind: type, box: smbox.Box):
-    check(boxed(kind, box, wire="bfloat16"))
-    check(boxed(kind, box), torch.bfloat16)
+def test_a_narrow_wire_and_a_master(kind: type, box: smbox.Box, alone_in: Callable[..., Wrap]):
+    check(alone_in(box, kind, wire="bfloat16"))
+    check(alone_in(box, kind), torch.bfloat16)
 
 
 @pytest.mark.parametrize("state", ["private", "shared"])
 def test_hogwild(state: str, box: smbox.Box):
-    check(lambda sgd, model: Hogwild(sgd, box, fresh(), model=model, state=state))
+    check(lambda sgd, model: Hogwild(sgd, box, uuid.uuid4().hex, model=model, state=state))
 
 
-def test_dogwild(box: smbox.Box):
-    found = trained(
-        lambda sgd, _: Dogwild(sgd, box, fresh(), rank=0, workers=1), "meta", network()
-    )
+def test_dogwild(box: smbox.Box, alone_in: Callable[..., Wrap]):
+    found = trained(alone_in(box, Dogwild, rank=0), "meta", network())
     assert all(value.isfinite().all() for value in found)  # its steps come as they come
 
 
-def test_classes_that_average(box: smbox.Box):
-    check(lambda sgd, model: SyncGroup(sgd, model, world=alone()))
+def test_classes_that_average(box: smbox.Box, worlds: Callable[..., list[World]]):
+    check(lambda sgd, model: SyncGroup(sgd, model, world=worlds(1, 1)[0]))
     check(
-        lambda sgd, model: RingAllReduce(sgd, model, world=alone(), exchange=lambda own: [own])
+        lambda sgd, model: RingAllReduce(
+            sgd, model, world=worlds(1, 1)[0], exchange=lambda own: [own]
+        )
     )
-    check(lambda sgd, model: HybridSGD(sgd, box, fresh(), model=model, world=alone(), period=3))
+    check(
+        lambda sgd, model: HybridSGD(
+            sgd, box, uuid.uuid4().hex, model=model, world=worlds(1, 1)[0], period=3
+        )
+    )
 
 
 def test_ranks_of_a_host(run_ranks: Callable[..., list[Any]]):
@@ -150,7 +129,7 @@ def test_ranks_of_a_host(run_ranks: Callable[..., list[Any]]):
 
 
 def test_publishing(box: smbox.Box):
-    model, other, name = network(), network(), fresh()
+    model, other, name = network(), network(), uuid.uuid4().hex
     with torch.device("meta"), Publisher(box, name, model, dtype=torch.bfloat16) as publisher:
         version = publisher.publish()
         subscriber = Subscriber(box, name)

@@ -24,18 +24,32 @@ def test_a_row_that_does_not_exist_is_told_with_those_that_do():
         command.chosen(["lokal"])
 
 
-def fixed(lab: Lab) -> Iterator[Result]:
-    assert lab.scale is QUICK
+def fixed(_: Lab) -> Iterator[Result]:
     yield Result("row", "1 MiB", 9.0, "GB/s", at_least(0.95), 10.0, "np.copyto", 0.25)
 
 
 def test_rows_are_printed_as_they_come(monkeypatch, capsys):
     monkeypatch.setattr(command, "ROWS", {"row": fixed})
-    command.bench(quick=True)
+    command.bench()
     line = capsys.readouterr().out.splitlines()[-1]
     assert all(
         word in line for word in ("row", "9.00 GB/s", "0.90x", ">= 0.95", "MISSED", "0.25")
     )
+
+
+def test_a_quick_check_judges_nothing(monkeypatch, capsys):
+    scales = []
+
+    def quick(lab: Lab) -> Iterator[Result]:
+        scales.append(lab.scale)
+        yield from fixed(lab)
+
+    monkeypatch.setattr(command, "ROWS", {"row": quick})
+    command.bench(quick=True)
+    line = capsys.readouterr().out.splitlines()[-1]
+    assert "0.90x" in line
+    assert "MISSED" not in line
+    assert scales == [QUICK]
 
 
 def test_json_holds_machine_and_results(monkeypatch, capsys):
