@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
+
+from msgspec import Struct
 
 from smbox.address import NODE_MAX
 from smbox.config import check_memory, split_address
@@ -17,8 +18,7 @@ IPC_PATH_LENGTH_MAX: Final = 107  # sun_path of a unix socket, less its final ze
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
-@dataclass(frozen=True, slots=True)
-class Bind:
+class Bind(Struct, frozen=True):
     """One address to listen on: ``tcp://HOST:PORT`` (port 0: any free one) or ``ipc://PATH``.
 
     Attributes:
@@ -60,8 +60,7 @@ class Bind:
             return False
 
 
-@dataclass(frozen=True, slots=True)
-class NodeConfig:
+class NodeConfig(Struct, frozen=True):
     """Configuration of a node, checked on creation.
 
     Attributes:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 from typing import TypeAlias
+
+import msgspec
+import msgspec.structs
 
 from memnode.access import Access
 from memnode.creation import Builds
@@ -99,8 +102,7 @@ class Channel:
             self.copying.close()
 
 
-@dataclass(slots=True)
-class Metrics:
+class Metrics(msgspec.Struct):
     """Counts since the node started, as STATS returns them.
 
     Attributes:
@@ -123,12 +125,12 @@ class Metrics:
     parked: int = 0
     slots_recovered: int = 0
     sessions_expired: int = 0
-    requests: Counter[Op] = field(default_factory=Counter)
-    refusals: Counter[Status] = field(default_factory=Counter)
+    requests: Counter[Op] = msgspec.field(default_factory=Counter)
+    refusals: Counter[Status] = msgspec.field(default_factory=Counter)
 
     def facts(self) -> dict[str, int]:
         """Return all counts under flat names such as ``requests.PUT``."""
-        counted = {each.name: getattr(self, each.name) for each in fields(self)}
+        counted = msgspec.structs.asdict(self)
         requests, refusals = counted.pop("requests"), counted.pop("refusals")
         counted |= {f"requests.{op.name}": count for op, count in sorted(requests.items())}
         counted |= {f"refusals.{s.name}": count for s, count in sorted(refusals.items())}

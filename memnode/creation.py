@@ -10,10 +10,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from memnode.registry import Registry
 from smbox import dtypes
@@ -34,8 +34,7 @@ KINDS: Final = frozenset({RegionKind.ARRAY, RegionKind.COUNTER, RegionKind.BARRI
 _LOG = logging.getLogger(__name__)
 
 
-@dataclass(slots=True, eq=False)
-class Build:
+class Build(Struct, eq=False):
     """A region that is being created.
 
     Attributes:

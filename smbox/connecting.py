@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack
-from dataclasses import replace
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from smbox.box import Box
 from smbox.config import ClientConfig, addresses_of

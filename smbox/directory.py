@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import replace
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from smbox import head
 from smbox.deadline import deadline_given, optional_timeout_s

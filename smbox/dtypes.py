@@ -6,19 +6,18 @@ it is imported from ml_dtypes on first use.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final, Literal
 
 import numpy as np
+from msgspec import Struct
 
 from smbox.errors import ConfigError
 
 Kind = Literal["bool", "int", "uint", "float"]
 
 
-@dataclass(frozen=True, slots=True)
-class DType:
+class DType(Struct, frozen=True):
     """One element type.
 
     Attributes:

@@ -18,7 +18,6 @@ import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 from typing import Final, Literal, TypeVar, cast
@@ -82,8 +81,7 @@ Form = TypeVar("Form", bound=msgspec.Struct)
 Pair = TypeVar("Pair", bound=KeyPair)
 
 
-@dataclass(frozen=True, slots=True)
-class Authorised:
+class Authorised(msgspec.Struct, frozen=True):
     """An authorised client, as known to its node.
 
     Attributes:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import os
 import socket
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -84,8 +83,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
         return self.domain != 0 and self.domain == domain()
 
 
-@dataclass(frozen=True, slots=True)
-class MemberInfo:
+class MemberInfo(msgspec.Struct, frozen=True):
     """The state of one rank of a run.
 
     Args:

@@ -6,10 +6,10 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from smbox.deadline import ANSWER_MIN_S, held, left_s, optional_timeout_s
@@ -39,8 +39,7 @@ LEASE, PROGRESS, MEETINGS, LEASE_MS = range(4)
 COLUMNS: Final = 4
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(Struct, frozen=True):
     """The result of one read of all places.
 
     Args:

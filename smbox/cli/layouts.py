@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple
+
+from msgspec.structs import replace
 
 from smbox import dtypes
 from smbox.box import Box

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from smbox.errors import RequestTimeoutError, SmboxError
 from smbox.paths.threads import QueuedWork, ThreadQueue
@@ -15,8 +14,7 @@ from smbox.wire.operands import ITEM_NBYTES
 from smbox.wire.ops import ANSWERS, Op
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class Message(Request):
+class Message(Request, eq=False, kw_only=True):
     """A message to the node: one request of a transfer.
 
     Attributes:
@@ -31,8 +29,8 @@ class Message(Request):
     limit: int
     copied_nbytes: int = 0
     copies: int = 0
-    transfer: Transfer = field(init=False)
-    first: int = field(init=False)
+    transfer: Transfer = cast("Transfer", None)
+    first: int = 0
 
     @property
     def source_nbytes(self) -> int:

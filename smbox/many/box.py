@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import replace
 from itertools import chain
 from typing import Any, cast
+
+from msgspec.structs import replace
 
 from smbox.address import GlobalAddress
 from smbox.box import Box

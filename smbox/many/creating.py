@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from typing import Any, Final
 
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from smbox.deadline import ANSWER_MIN_S, deadline_of, left_s, request_timeout_s

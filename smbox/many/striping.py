@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import pairwise
 
@@ -157,8 +156,7 @@ def cut_rows(rows: int, count: int) -> list[tuple[int, int]]:
     return list(pairwise(firsts))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StripedInfo(RegionInfo):
+class StripedInfo(RegionInfo, frozen=True, kw_only=True):
     """Description of a striped region; its address is that of its first part.
 
     Args:

@@ -40,12 +40,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from smbox.dtypes import DType, Kind
@@ -85,8 +85,7 @@ class BarrierWord:
     MEMBERS: Final = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Kernel:
+class Kernel(Struct, frozen=True):
     """One row of the table.
 
     Attributes:
@@ -214,8 +213,7 @@ class OptimizerCode(IntEnum):
     ADAM = 67
 
 
-@dataclass(frozen=True, slots=True)
-class Optimizer:
+class Optimizer(Struct, frozen=True):
     """One row of the table.
 
     Attributes:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from smbox import dtypes
@@ -27,8 +27,7 @@ NBYTES_LIMIT: Final = 1 << (OFFSET_BITS - 1)
 """Half of the address space: the rest is for the header and the stripe table."""
 
 
-@dataclass(frozen=True, slots=True)
-class RegionDescription:
+class RegionDescription(Struct, frozen=True):
     """The name, the type and the layout of a region.
 
     Attributes:
@@ -56,8 +55,7 @@ class RegionDescription:
         return self.size * self.dtype.itemsize
 
 
-@dataclass(frozen=True, slots=True)
-class RegionSpec(RegionDescription):
+class RegionSpec(RegionDescription, frozen=True):
     """The description in a region's header.
 
     Attributes:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from smbox.client.channel import Channel
 from smbox.client.connection import Connection, Identity, OpenTransport
@@ -46,8 +48,7 @@ SILENCE_S: Final = 1.0
 """After this time without WELCOME the client checks whether one end refuses the other."""
 
 
-@dataclass(frozen=True, slots=True)
-class OpenPaths:
+class OpenPaths(Struct, frozen=True):
     """A client's two paths to its node.
 
     Args:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -23,8 +22,7 @@ Sums = NDArray[np.float64]
 ByteRange = tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RegionInfo(RegionDescription):
+class RegionInfo(RegionDescription, frozen=True, kw_only=True):
     """A region as its clients know it; constant as long as the region exists.
 
     Args:
@@ -77,8 +75,7 @@ class Piece(NamedTuple):
         return self.limit - self.first
 
 
-@dataclass(frozen=True, slots=True)
-class CreateRequest(RegionDescription):
+class CreateRequest(RegionDescription, frozen=True):
     """The parameters of a region to be created.
 
     Args:
@@ -93,8 +90,7 @@ class CreateRequest(RegionDescription):
     exist_ok: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class NodeInfo:
+class NodeInfo(Struct, frozen=True):
     """A memory node as its handshake describes it.
 
     Args:

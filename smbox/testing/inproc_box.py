@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Protocol, TypeAlias
+
+from msgspec.structs import replace
 
 from smbox.box import Box
 from smbox.client.connection import OpenTransport

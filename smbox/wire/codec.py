@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import cache
 from operator import attrgetter
 from typing import Final, TypeVar
 
@@ -39,13 +39,11 @@ _fields_of: Final = attrgetter(*_FIELDS.split())  # after magic and protocol
 _READS: Final = frozenset({Op.GET, Op.LEND, Op.STAMPS})
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
-_REQUEST_DECODERS: Final = {op: msgspec.msgpack.Decoder(kind) for op, kind in REQUESTS.items()}
-_REPLY_DECODERS: Final = {op: msgspec.msgpack.Decoder(kind) for op, kind in REPLIES.items()}
-_ERROR_DECODER: Final = msgspec.msgpack.Decoder(ErrorBody)
+_decoder_of: Final = cache(msgspec.msgpack.Decoder)
+"""Returns the decoder of a type of body; making one takes 0.2 ms."""
 
 
-@dataclass(slots=True)
-class Header:
+class Header(msgspec.Struct):
     """The header of a message; docs/protocol.md says which fields each op uses.
 
     Attributes:
@@ -89,7 +87,6 @@ class Header:
             raise LocalProtocolError("a header field does not fit", op=self.op) from error
 
 
-@dataclass(slots=True)
 class Request(Header):
     """One request.
 
@@ -105,7 +102,6 @@ class Request(Header):
     items: tuple[Item, ...] = ()
 
 
-@dataclass(slots=True)
 class Reply(Header):
     """One reply; op, request, number, address, nbytes and operand repeat the request's.
 
@@ -212,7 +208,7 @@ def decode_request(frames: Sequence[Buffer]) -> Request:
     if found.operand:
         ops.check_operand(op, kernel, found.operand)
     if op in CONTROL:
-        found.body = _body(_REQUEST_DECODERS[op], body)
+        found.body = _body(_decoder_of(REQUESTS[op]), body)
     elif op in SOURCES:
         found.payload = ops.check_source(op, kernel, nbytes, found.operand, body)
     elif op in OPERANDS:
@@ -255,9 +251,9 @@ def decode_reply(frames: Sequence[Buffer]) -> Reply:
     found = Reply(op, request, number, address, nbytes, version=version)
     found.numbers, found.operand, found.status = credit, operand, status
     if status is not Status.OK:
-        found.error = _body(_ERROR_DECODER, body)
+        found.error = _body(_decoder_of(ErrorBody), body)
     elif op in CONTROL:
-        found.body = _body(_REPLY_DECODERS[op], body)
+        found.body = _body(_decoder_of(REPLIES[op]), body)
     elif op in ANSWERS:
         found.payload = ops.check_answer(op, nbytes, operand, body)
     elif body is not None:

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 from smbox.errors import RemoteProtocolError
 from smbox.wire.header import NO_SCALE, REQUEST_NBYTES_MAX, Buffer
@@ -138,8 +139,7 @@ def unpack_update(operand: Buffer, gradient_nbytes: int) -> Update:
     return Update(tuple(words[:count]), tuple(words[SIBLINGS_MAX:]), view[_UPDATE.size :])
 
 
-@dataclass(slots=True)
-class Item:
+class Item(Struct):
     """One change of a batch, within one stripe; it takes one number.
 
     Attributes:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from smbox.client.reads import ZeroCopyRead
 from smbox.client.remote import COPIED_READS, ContendedRegions

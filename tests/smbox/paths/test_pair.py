@@ -5,9 +5,9 @@ from __future__ import annotations
 import gc
 import math
 import pickle
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from smbox import dtypes
 from smbox.address import GlobalAddress
