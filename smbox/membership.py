@@ -12,7 +12,7 @@ from typing import Final, Self
 
 from smbox import meeting
 from smbox.box import Box
-from smbox.errors import ConfigError, LimitError, RankTakenError
+from smbox.errors import ConfigError, RankTakenError
 from smbox.head import check_prefix
 from smbox.heartbeat import Holder
 from smbox.lease import Lease, check_lease, numbers
@@ -82,15 +82,22 @@ class Member(Holder):
     @property
     def workers(self) -> int:
         """Number of living members and expected ranks that never joined; sends no request."""
-        return max(1, self.seen.count + len(self.never_came))
+        view, never_came = self.seen, self.never_came
+        return max(1, view.count + sum(not view.is_alive[rank] for rank in never_came))
 
     @property
     def never_came(self) -> list[int]:
         """Expected ranks that no process of this start has taken; sends no request.
 
-        Ranks of an earlier start, whose processes have ended, are among them.
+        Ranks of an earlier start are among them. If such a holder lives, it renews its lease,
+        and is a member from then on.
         """
         return self.seen.never_came(self._before)
+
+    @property
+    def present(self) -> list[int]:
+        """Ranks of living members and those that never joined, sorted; sends no request."""
+        return self.seen.present(self._before)
 
     @property
     def seen(self) -> View:
@@ -137,6 +144,11 @@ class Member(Holder):
     @progress.setter
     def progress(self, value: int) -> None:
         self._lease.set(_PROGRESS, value)
+
+    @property
+    def met(self) -> int:
+        """Number of the last meeting that it completed, or the others when it joined."""
+        return self._lease.values[_MEETINGS] // 2
 
     def meet(self, *, timeout_s: float = meeting.MEET_TIMEOUT_S) -> None:
         """Wait until all living members, and expected ones that never joined, call this.
@@ -187,8 +199,8 @@ class Member(Holder):
         """Return the members that a meeting waits for."""
         view = self._read(deadline_s)
         is_here = meeting.has_arrived(numbers(view.words[:, MEETINGS]), number)
-        late = [rank for rank in view.alive() if not is_here[rank]]
-        return [view.of(rank) for rank in late] + list(map(MemberInfo.vacant, self.never_came))
+        is_here[view.never_came(self._before)] = False
+        return [self.of(rank) for rank in view.present(self._before) if not is_here[rank]]
 
     def _write_record(self, deadline_s: float | None) -> None:
         super()._write_record(deadline_s)
@@ -252,25 +264,12 @@ def join(
     roster, start = Roster(box.home_of(name), name), hash_of(launch)
     while True:
         view = roster.seen if rank is None else _await_place(roster, rank)
-        place = _lowest_free(view) if rank is None else rank
-        member = Member(
-            roster,
-            Lease(roster.place(place), lease_s),
-            place,
-            expected=expected,
-            launch=start,
-            restart=restart,
-        )
+        place = view.lowest_free() if rank is None else rank
+        lease = Lease(roster.place(place), lease_s)
+        member = Member(roster, lease, place, expected=expected, launch=start, restart=restart)
         if member.take(view.generation(place), _first_values(view, place, start, restart)):
             return member
         roster.read()
-
-
-def _lowest_free(view: View) -> int:
-    found = next(filter(view.is_free, range(CAPACITY)), None)
-    if found is None:
-        raise LimitError(f"a run has at most {CAPACITY} members, and all are alive")
-    return found
 
 
 def _first_values(view: View, rank: int, launch: int, restart: int) -> list[int]:

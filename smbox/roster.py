@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from smbox.deadline import ANSWER_MIN_S, held, left_s, optional_timeout_s
 from smbox.directory import Directory
-from smbox.errors import RequestTimeoutError, SmboxError, TransportError
+from smbox.errors import LimitError, RequestTimeoutError, SmboxError, TransportError
 from smbox.lease import (
     EXPIRED,
     I64,
@@ -66,18 +66,18 @@ class View(Struct, frozen=True):
             before: result of ``before_start``.
         """
         words = self.words[: len(before), LEASE].tolist()
-        return [
-            rank
-            for rank, word in enumerate(words)
-            if word | EXPIRED == before[rank] and not self.is_alive[rank]
-        ]
+        return [rank for rank, word in enumerate(words) if word | EXPIRED == before[rank]]
+
+    def present(self, before: Sequence[int]) -> list[int]:
+        """Return the ranks of living members and those that never came, sorted."""
+        return sorted({*self.alive(), *self.never_came(before)})
 
     def before_start(self, expected: int, launch: int, restart: int) -> list[int]:
         """Return the lease words of the expected ranks that this start has not taken yet.
 
-        Their last holders belong to an earlier start and have ended. Those of an earlier start
-        of the same launch may still seem alive: a launcher ends all members before it restarts
-        them. One that lives nevertheless renews its lease, so its word changes.
+        Their last holders belong to an earlier start. Those that were killed may still seem
+        alive, because their leases have not expired. One that lives renews its lease, so its
+        word changes.
 
         Args:
             expected: number of ranks with which the run was started.
@@ -92,8 +92,8 @@ class View(Struct, frozen=True):
         for rank, last in enumerate(self.records[:expected]):
             if last is None:
                 continue
-            is_other = launch not in {0, last.launch} and self.is_free(rank)
-            if is_other or (last.launch == launch and last.restart < restart):
+            is_other_launch = launch not in {0, last.launch}
+            if is_other_launch or (last.launch == launch and last.restart < restart):
                 found[rank] = words[rank] | EXPIRED
         return found
 
@@ -114,6 +114,13 @@ class View(Struct, frozen=True):
         """Return True if a rank may be taken: its holder left, expired or died on this host."""
         record = self.records[rank]
         return not self.is_alive[rank] or (record is not None and record.is_known_dead())
+
+    def lowest_free(self) -> int:
+        """Return the lowest rank that may be taken; LimitError if there is none."""
+        found = next(filter(self.is_free, range(CAPACITY)), None)
+        if found is None:
+            raise LimitError(f"a run has at most {CAPACITY} members, and all are alive")
+        return found
 
     def has_left(self, rank: int) -> bool:
         """Return True if the last holder of a rank left it."""

@@ -32,10 +32,23 @@ def test_ranks_of_an_earlier_start_have_never_come(box, until, join, start):
 def test_a_killed_member_of_an_earlier_start_has_never_come(box, until, join, die):
     killed = join(box, rank=1, expected=2, launch="run")
     one = join(box, rank=0, expected=2, launch="run", restart=1)
-    assert (one.workers, one.never_came) == (2, [])  # its lease has not expired yet
+    assert (one.workers, one.present, one.never_came) == (2, [0, 1], [1])
     die(killed)
-    until(lambda: one.never_came == [1])
-    assert (one.count, one.workers) == (1, 2)
+    until(lambda: one.count == 1)
+    assert (one.workers, one.never_came) == (2, [1])
+
+
+@pytest.mark.parametrize("start", [{"launch": "second"}, {"launch": "first", "restart": 1}])
+@pytest.mark.parametrize("verb", ["meet", "finish"])
+def test_nobody_meets_a_killed_member_of_an_earlier_start(box, join, die, start, verb):
+    killed = join(box, rank=0, expected=2, launch="first")
+    with pytest.raises(RequestTimeoutError):
+        getattr(killed, verb)(timeout_s=0.0)  # it counts as present
+    die(killed)
+    one = join(box, rank=1, expected=2, **start)
+    assert 0 in one.read().alive()  # its lease has not expired yet
+    with pytest.raises(RequestTimeoutError, match=r"rank 0 \(never came\)"):
+        getattr(one, verb)(timeout_s=0.05)
 
 
 def test_a_living_member_with_a_lower_restart_is_not_of_an_earlier_start(box, until, join):

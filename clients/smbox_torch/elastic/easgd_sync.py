@@ -10,7 +10,8 @@ With beta = p * moving_rate this is the paper's c = (1 - beta) c + beta mean(x_i
 paper, the gradient is that of x before the move. Order of an exchange: read c, barrier (all
 workers have read), add d, barrier (all workers have added). A worker that waits in ``finish``,
 left or died no longer takes part, and the others continue. If any other worker is missing, the
-barrier times out.
+barrier times out. A worker that joins while the others are between the two barriers waits with
+them at the second one before it reads.
 
 The paper's x does not include batch-norm buffers. After the second barrier each worker moves
 them in a fused exchange, which leaves both sides between their two old values. Unfused moves of
@@ -79,6 +80,8 @@ class SyncEASGD(ElasticOptimizer):
     def _advance(self) -> None:
         if self.steps % self.period == 0:
             with self._exchanging(self.exchange_nbytes):
+                if self.team.met % 2:  # it joined between the two barriers of the others
+                    self._meet("added")
                 self._exchange.read()
                 self._meet("read")
                 self._exchange.moving_rate = self.moving_rate

@@ -45,6 +45,10 @@ class Team(Protocol):
     def workers(self) -> int:
         """Divisor of rates: number of living workers and expected ones that never joined."""
 
+    @property
+    def met(self) -> int:
+        """Number of the last meeting that this worker completed, or the others before it."""
+
     def present(self) -> list[int]:
         """Return the ranks to wait for: living workers, and expected ones that never joined."""
 
@@ -119,6 +123,11 @@ class FixedTeam:
         """Number of all workers."""
         return self.size
 
+    @property
+    def met(self) -> int:
+        """Return 0: nobody joins late."""
+        return 0
+
     def present(self) -> list[int]:
         """Return all ranks."""
         return list(range(self.size))
@@ -190,9 +199,15 @@ class JoinedTeam:
         """Number of living workers and expected ones that never joined, at the last check."""
         return self.member.workers
 
+    @property
+    def met(self) -> int:
+        """Number of the last meeting; see ``Member.met``."""
+        return self.member.met
+
     def present(self) -> list[int]:
         """Return the ranks of living workers and of expected ones that never joined."""
-        return sorted(self.member.read().alive() + self.member.never_came)
+        self.member.read()
+        return self.member.present
 
     def never_came(self) -> list[int]:
         """Return the expected ranks that never joined, at the last check."""
@@ -212,7 +227,8 @@ class JoinedTeam:
     def lost(self) -> dict[int, str]:
         """Return the lost ranks; a dead process of this host is found before its lease ends."""
         view = self.member.read()
-        alive, dead = set(view.alive()), view.dead_here()
+        alive = set(view.alive()).difference(self.member.never_came)
+        dead = view.dead_here()
         died = dead.union(view.expired())
         gone = self._came.difference(alive - dead)
         self._came |= alive

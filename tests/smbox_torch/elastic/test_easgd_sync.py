@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 import torch
 
+import smbox
 from smbox.errors import RequestTimeoutError
 from smbox.testing import oracles
 from smbox.testing.model_box import ModelBox
@@ -122,3 +124,43 @@ def diverges(workers: int, moving_rate: float) -> bool:
         period=1,
     )
     return bool(abs(xs[0] - c) > 1.0)
+
+
+def test_who_joins_between_the_two_barriers_reads_with_the_others(open_box, until):
+    rate, xs = 0.25, [torch.nn.Parameter(torch.zeros(1)) for _ in range(2)]
+
+    def made(x: torch.nn.Parameter) -> SyncEASGD:
+        sgd, box = torch.optim.SGD([x], lr=1.0), open_box()
+        member = smbox.join(box, "workers", expected=2)
+        return SyncEASGD(sgd, box, "run", workers=member, moving_rate=rate)
+
+    def step(opt: SyncEASGD, x: torch.nn.Parameter, steps: int) -> None:
+        for _ in range(steps):
+            x.grad = torch.ones(1)
+            opt.step()
+
+    def meet(times: int) -> None:
+        for _ in range(times):
+            other.meet(timeout_s=30.0)
+
+    other = smbox.join(open_box(), "workers", expected=2)  # it only attends
+    one = made(xs[0])
+    with ThreadPoolExecutor(2) as pool:
+        steps = [pool.submit(step, one, xs[0], 4)]
+        meet(3)
+        until(lambda: one.center.regions[0].get()[0] == -rate)  # it waits at the second barrier
+        late = made(xs[1])
+        steps.append(pool.submit(step, late, xs[1], 2))
+        meet(5)
+        for each in steps:
+            each.result()
+    assert one.team.met == late.team.met == 8
+    center, x, joined = -rate, rate - 2.0, -rate
+    for _ in range(2):  # both read the same center
+        moves = rate * (x - center), rate * (joined - center)
+        x, joined, center = x - moves[0] - 1.0, joined - moves[1] - 1.0, center + sum(moves)
+    np.testing.assert_allclose(one.center.regions[0].get(), center, rtol=1e-6)
+    np.testing.assert_allclose([each.item() for each in xs], [x, joined], rtol=1e-6)
+    other.leave()
+    one.close()
+    late.close()
