@@ -48,6 +48,7 @@ class GroupExchange:
         is_hidden: bool,
     ) -> None:
         self._role = role
+        self._steps = 0
         self.is_hidden = is_hidden
         flat, means = role.flat_buffers(), role.flat_statistics()
         self.broadcast = open_broadcast(
@@ -72,19 +73,26 @@ class GroupExchange:
         """Whether a move of the parameters is pending."""
         return self._parameters.is_pending
 
-    def begin(self) -> None:
-        """Exchange the statistics, and begin the exchange of the parameters."""
+    def begin(self, steps: int) -> None:
+        """Exchange the statistics, and begin the exchange of the parameters.
+
+        Args:
+            steps: number of steps of the group, which the center then contains.
+        """
         self._parameters.settle()
+        self._steps = steps
         if self._statistics is not None:
             self._statistics.begin()
             self._statistics.settle()
         self._parameters.begin()
         if not self.is_hidden:
-            self._parameters.settle()
+            self.settle()
 
     def settle(self) -> None:
-        """Wait for the exchange in flight and apply its move."""
-        self._parameters.settle()
+        """Wait for the exchange in flight, apply its move, and report its steps."""
+        if self.is_pending:
+            self._parameters.settle()
+            self._role.tell(self._steps)
 
     def state(self) -> list[torch.Tensor] | None:
         """Return the pending moves; see Overlap."""

@@ -98,17 +98,17 @@ class HybridSGD(SyncGroup):
         group: dist.ProcessGroup | None = None,
     ) -> None:
         self._settings = ExchangeSettings(exchange, period, moving_rate, overlap, increment)
-        run = Run(
-            name, world_or_launched(world, group), self._settings, timeout_s, bucket_nbytes
-        )
+        world = world_or_launched(world, group)
+        run = Run(name, world, self._settings, timeout_s, bucket_nbytes)
         place = find_placement(run, groups, box, group, averaged(optimizer)[0])
         self.topology, box, mine = place.topology, place.box, place.group
         self.period, self.steps, self._shared_steps = period, 0, 0
-        self._told = [address_bytes(box)]
+        self._told = [address_bytes(box), torch.zeros((), dtype=torch.int64, device="cpu")]
         address = None if place.is_root else self._told[0]
         options = BoxOptions(model=model, center_dtype=center_dtype, wire=wire)
         options["workers"] = place.groups
         self._role = create_role(optimizer, box, name, self._settings, address, **options)
+        self._told[1].fill_(self._role.steps)
         shared = f"hybrid-{zlib.crc32(name.encode()):08x}"
         super().__init__(
             optimizer,
@@ -119,6 +119,7 @@ class HybridSGD(SyncGroup):
             timeout_s=timeout_s,
             group=mine,
         )
+        self.steps = self._shared_steps = int(self._told[1])  # those of the root's predecessor
         self._recorder, self._own = self._role.recorder, self._role.own
         try:
             ends = (self._role, mine, f"{shared}-move", self.world, timeout_s, self._host_mean)
@@ -161,7 +162,7 @@ class HybridSGD(SyncGroup):
         self._demand_unchanged()
         self._settle()
         with self._leaving_if_lost():
-            self._exchange.begin()
+            self._exchange.begin(self.steps)
         self._shared_steps = self.steps
 
     def _settle(self) -> None:
@@ -293,8 +294,7 @@ class HybridSGD(SyncGroup):
         if error is None:
             self.close()
             return
-        # A broadcast in which the other ranks do not take part would block this one.
-        if self._host_mean is not None:
+        if self._host_mean is not None:  # in a process group, this could block for ever
             with suppress(WorkerLostError, StepMismatchError):  # the first error says more
                 self._settle()
         self._leave(in_order=False)

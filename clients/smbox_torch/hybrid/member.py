@@ -121,6 +121,9 @@ class HybridMember:
     def exchanges_of_statistics(self) -> None:
         """Return None: a member only receives moves."""
 
+    def tell(self, steps: int) -> None:
+        """Return: the root reports the steps of the group."""
+
     def wait_for_groups(self, timeout_s: float | None) -> None:
         """Return: the root waits for the groups, and this rank waits for the root."""
 

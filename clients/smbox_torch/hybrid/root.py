@@ -81,6 +81,10 @@ class HybridRoot(EASGD):
         """Set the model of this rank to the center."""
         self._take_center()
 
+    def tell(self, steps: int) -> None:
+        """Report the steps of the group, which the center contains; raises like ``check``."""
+        self._note_shared(steps)
+
     def wait_for_groups(self, timeout_s: float | None) -> None:
         """Wait for the other groups.
 

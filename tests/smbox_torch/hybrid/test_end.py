@@ -127,3 +127,27 @@ def test_on_demand_nothing_is_shared(worlds):
     run(worlds(2, 2), box, False, lambda optimizer: optimizer.close(exchange=False))
     once = center(box)  # the exchange of the first step, of x that had not moved
     np.testing.assert_array_equal(once, start())
+
+
+@pytest.mark.parametrize("exchange", ["elastic", "seasgd"])
+@pytest.mark.parametrize("overlap", [False, True])
+def test_a_group_that_is_restarted_continues_its_steps(
+    worlds, each, open_box, monkeypatch, overlap: bool, exchange: str
+):
+    settings = {"period": 2, "overlap": overlap, "exchange": exchange}
+
+    def work(world: World) -> int:
+        x = torch.nn.Parameter(torch.from_numpy(start()))
+        box = open_box() if world.is_group_root else None
+        sgd = torch.optim.SGD([x], lr=LR)
+        one = Descent(world.rank, x, HybridSGD(sgd, box, "run", world=world, **settings))
+        begun = one.optimizer.steps
+        one.run(5)
+        one.optimizer.close()
+        return begun
+
+    monkeypatch.setenv("SMBOX_RANK", "0")
+    monkeypatch.setenv("SMBOX_WORLD_SIZE", "1")
+    for launch, begun in ("one", 0), ("one", 5), ("other", 0):
+        monkeypatch.setenv("SMBOX_RUN_ID", launch)
+        assert each(worlds(1, 2), work) == [begun, begun]
