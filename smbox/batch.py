@@ -74,9 +74,7 @@ class Batch:
     def _add(self, operation: Operation) -> None:
         if self._is_over:
             raise ConfigError("the batch has been sent; begin another one")
-        shares = [share for _, share in operation.shares()]
-        for share in shares:
-            self._paths.data(share.info)  # raises before anything is added if a node is lost
+        shares = self._paths.shares(operation)  # raises if a node is lost
         self._note_written(operation)
         for share in shares:
             self._operations.extend(share.stripes())

@@ -16,11 +16,12 @@ from smbox.directory import find
 from smbox.errors import AddressRangeError, ConfigError, RegionFreedError, RegionNotFoundError
 from smbox.many import creating as striped
 from smbox.many.paths import ManyPath
+from smbox.many.sharing import shares_of
 from smbox.many.striping import Node, Nodes, StripedInfo, home_of, opened, striped_info
 from smbox.optimizer import Optimizer, create_state
 from smbox.paths.opening import DataPath, OpenPaths
 from smbox.paths.pair import PathPair
-from smbox.paths.work import CreateRequest, NodeInfo, RegionInfo
+from smbox.paths.work import CreateRequest, NodeInfo, Operation, RegionInfo
 from smbox.region import Region
 
 
@@ -45,6 +46,15 @@ class ManyPaths(PathPair):
             return cast(DataPath, ManyPath(self.nodes))
         with self.at(info.address).named() as paths:
             return paths.data(info)
+
+    def shares(self, operation: Operation) -> list[Operation]:
+        """Return a change as one for each of its nodes; raises as ``data`` does."""
+        if not isinstance(operation.info, StripedInfo):
+            return super().shares(operation)
+        shares = [cast(Operation, share) for _, share in shares_of(operation)]
+        for share in shares:
+            self.data(share.info)
+        return shares
 
     def open(self) -> OpenPaths:
         """Open the paths to all nodes; the control path is the first node's."""

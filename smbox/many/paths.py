@@ -14,6 +14,7 @@ from typing import Final, cast
 from smbox.combining import Group, Tracked
 from smbox.deadline import left_s, request_timeout_s
 from smbox.errors import RequestTimeoutError, SmboxError
+from smbox.many.sharing import one_piece, shares_of
 from smbox.many.striping import Nodes, StripedInfo, versions_of
 from smbox.paths.readings import PathRequest
 from smbox.paths.sinks import Bytes
@@ -43,7 +44,7 @@ class ManyPath:
         """Return an unstarted change or read; see LocalPath."""
         if request.first == request.limit and request.info is not None:
             return self.wait_version(cast(StripedInfo, request.info), 0)
-        shares = request.shares()
+        shares = shares_of(request)
         return ManyWork([Share(self._nodes, offset, share) for offset, share in shares])
 
     def version(self, info: StripedInfo, timeout_s: float | None = None) -> int:
@@ -60,7 +61,7 @@ class ManyPath:
         Raises:
             ConfigError: the rows lie in several parts.
         """
-        piece = info.one_piece(first, limit, "local")
+        piece = one_piece(info, first, limit, "local")
         with self._nodes[piece.info.address.node].named() as paths:
             return paths.data(piece.info).view(piece.info, piece.first, piece.limit)
 

@@ -22,7 +22,7 @@ from smbox.handle import Handle
 from smbox.paths.control import ControlPath
 from smbox.paths.opening import DataPath, OpenPaths, open_paths
 from smbox.paths.readings import PathRequest
-from smbox.paths.work import ByteRange, RegionInfo
+from smbox.paths.work import ByteRange, Operation, RegionInfo
 from smbox.work import Work
 
 T = TypeVar("T")
@@ -130,6 +130,11 @@ class PathPair:
         """Return a request as a work object, also if it is done at once."""
         work = self.data(request.info).start(request)
         return work or Done(request.first, request.limit)
+
+    def shares(self, operation: Operation) -> list[Operation]:
+        """Return a change as one for each of its nodes: here one; raises as ``data`` does."""
+        self.data(operation.info)
+        return [operation]
 
     def wait_version(
         self, info: RegionInfo, version: int, timeout_s: float | None, *, op: str = "wait"

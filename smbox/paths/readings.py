@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar, Self, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from smbox.array import as_bytes
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.paths.sinks import Bytes
-from smbox.paths.work import Changes, Operation, Piece, RangeRequest, RegionInfo, Sums
+from smbox.paths.work import Changes, Operation, RegionInfo, Sums
 from smbox.wire.header import REQUEST_NBYTES_MAX
 from smbox.wire.operands import PLACES_MAX
-from smbox.wire.ops import carried_nbytes, count
 
 
-class Reading(RangeRequest, Struct, frozen=True, eq=False):
+class Reading(Struct, frozen=True, eq=False):
     """A read of a range, each stripe as it was between two commits.
 
     Args:
@@ -37,20 +33,9 @@ class Reading(RangeRequest, Struct, frozen=True, eq=False):
     operand: int = 0
     op: ClassVar[str] = "get"
 
-    def share(self, piece: Piece) -> Self:
-        """Return the part of the read for one piece of its range."""
-        begin = carried_nbytes(piece.begin - self.first, self.operand)
-        out = as_bytes(self.out)[begin : begin + carried_nbytes(piece.nbytes, self.operand)]
-        return replace(self, info=piece.info, first=piece.first, limit=piece.limit, out=out)
-
 
 class Snapshot(Reading, frozen=True, eq=False):
     """A read of a range as it was at one moment; the region has locks, ``operand`` is 0."""
-
-    def shares(self) -> Sequence[tuple[int, Self]]:
-        """Return the share of one node; ConfigError: the rows lie in several parts."""
-        self.info.one_piece(self.first, self.limit, "snapshot")
-        return super().shares()
 
 
 class RowsReading(Struct, frozen=True, eq=False):
@@ -99,23 +84,8 @@ class RowsReading(Struct, frozen=True, eq=False):
         """Store the rows of a portion, ``u8[limit - begin, bytes of a row]``."""
         self.out[self.order[begin:limit]] = rows
 
-    def shares(self) -> list[tuple[int, RowsReading]]:
-        """Split the read by node; nodes without any of the rows have no share."""
-        found = []
-        for piece in self.info.pieces(self.begin, self.info.nbytes):
-            first_row = (piece.begin - self.begin) // self.row_nbytes
-            limit_row = first_row + piece.nbytes // self.row_nbytes
-            at, end = self.places.searchsorted([first_row, limit_row]).tolist()
-            if at < end:
-                places, order = self.places[at:end] - first_row, self.order[at:end]
-                mine = replace(
-                    self, info=piece.info, begin=piece.first, places=places, order=order
-                )
-                found.append((piece.offset, mine))
-        return found
 
-
-class Product(RangeRequest, Struct, frozen=True, eq=False):
+class Product(Struct, frozen=True, eq=False):
     """Sums of the products of two ranges of floats.
 
     Args:
@@ -135,15 +105,6 @@ class Product(RangeRequest, Struct, frozen=True, eq=False):
     other_first: int
     sums: Sums
     op: ClassVar[str] = "dot"
-
-    def share(self, piece: Piece) -> Self:
-        """Return the part for one piece; both regions are split at the same rows."""
-        before = self.info.pieces(self.first, piece.begin)
-        at = sum(count(each.first, each.limit, STRIPE_NBYTES) for each in before)
-        begin = self.other_first + piece.begin - self.first
-        other = self.other.pieces(begin, begin + piece.nbytes)[0]
-        sums = self.sums[at : at + count(piece.first, piece.limit, STRIPE_NBYTES)]
-        return type(self)(*piece[:3], other.info, other.first, sums)
 
 
 PathRequest: TypeAlias = Operation | Changes | Reading | RowsReading | Product

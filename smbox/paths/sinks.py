@@ -7,7 +7,7 @@ same steps: both give the same bits.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from msgspec import Struct
@@ -46,16 +46,6 @@ class Sink:
         """
         return orders.address_of(self.out) + begin - self.first
 
-    def part(self, begin: int, limit: int, first: int) -> Sink:
-        """Return the sink of bytes ``[begin, limit)`` of the change, done to another region.
-
-        Args:
-            begin: from the first byte of the change.
-            limit: byte behind the last.
-            first: byte of the other region's data where that part begins.
-        """
-        raise NotImplementedError
-
     def __call__(self, first: int, limit: int, old: Bytes) -> None:
         """Take the bytes that ``[first, limit)`` of the region's data held before the commit.
 
@@ -77,10 +67,6 @@ class OldSink(Sink, Struct, eq=False):
     out: Bytes
     output: ClassVar[int] = int(Output.OLD)
 
-    def part(self, begin: int, limit: int, first: int) -> OldSink:
-        """Return the sink of a part of the change; see ``Sink``."""
-        return OldSink(first, self.out[begin:limit])
-
     def __call__(self, first: int, limit: int, old: Bytes) -> None:
         """Copy one piece; see ``Sink``."""
         self.out[first - self.first : limit - self.first] = old
@@ -101,11 +87,6 @@ class _ResultSink(Sink, Struct, eq=False):
     scale: Any
     out: NDArray[Any]
     is_given: ClassVar[bool] = True
-
-    def part(self, begin: int, limit: int, first: int) -> Self:
-        """Return the sink of a part of the change; see ``Sink``."""
-        own = slice(begin // self.out.itemsize, limit // self.out.itemsize)
-        return type(self)(first, self.x[own], self.scale, self.out[own])
 
     def __call__(self, first: int, limit: int, old: Bytes) -> None:
         """Compute one piece; see ``Sink``."""
@@ -161,11 +142,6 @@ class MoveSink(Sink, Struct, eq=False):
     def address(self, begin: int, source: int) -> int:  # noqa: ARG002 - see Sink
         """Return where the moved elements are stored: in the operand."""
         return source
-
-    def part(self, begin: int, limit: int, first: int) -> MoveSink:
-        """Return the sink of a part of the change; see ``Sink``."""
-        own = slice(begin // self.itemsize, limit // self.itemsize)
-        return MoveSink(first, self.x[own], self.rate, self.itemsize)
 
     def __call__(self, first: int, limit: int, old: Bytes) -> None:
         """Move one piece, a stripe at a time; see ``Sink``.

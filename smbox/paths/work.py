@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from msgspec import Struct
@@ -12,7 +11,6 @@ from numpy.typing import NDArray
 
 from smbox.address import GlobalAddress
 from smbox.array import as_bytes
-from smbox.errors import ConfigError
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.region_header import RegionDescription
 from smbox.paths.sinks import Bytes, Sink
@@ -36,17 +34,6 @@ class RegionInfo(RegionDescription, frozen=True, kw_only=True):
     def pieces(self, first: int, limit: int) -> list[Piece]:
         """Split bytes ``[first, limit)`` of its data by node: here one piece."""
         return [Piece(self, first, limit, 0)]
-
-    def one_piece(self, first: int, limit: int, verb: str) -> Piece:
-        """Return the only piece; ConfigError, which names the verb, if there are several."""
-        piece, *others = self.pieces(first, limit)
-        if others:
-            raise ConfigError(
-                f"{verb} works on rows of one part only: take a slice by region.parts",
-                region=self.name,
-                nodes=[each.info.address.node for each in (piece, *others)],
-            )
-        return piece
 
 
 class Piece(NamedTuple):
@@ -106,32 +93,7 @@ class NodeInfo(Struct, frozen=True):
     incarnation: int
 
 
-class RangeRequest:
-    """A request for bytes ``[first, limit)`` of a region, which may lie on several nodes."""
-
-    __slots__ = ()
-    info: RegionInfo
-    first: int
-    limit: int
-
-    def shares(self) -> Sequence[tuple[int, Self]]:
-        """Split the request by node.
-
-        Returns:
-            The request to each node, behind the first byte of that node's data in the data of
-            the whole region.
-        """
-        pieces = self.info.pieces(self.first, self.limit)
-        if pieces[0].info is self.info:
-            return [(0, self)]
-        return [(piece.offset, self.share(piece)) for piece in pieces]
-
-    def share(self, piece: Piece) -> Self:
-        """Return the part of the request for one piece of its range."""
-        raise NotImplementedError
-
-
-class Operation(RangeRequest, Struct, frozen=True, eq=False):
+class Operation(Struct, frozen=True, eq=False):
     """One change of a range of a region's data.
 
     Args:
@@ -179,22 +141,6 @@ class Operation(RangeRequest, Struct, frozen=True, eq=False):
             for at, end in cut(first, limit, STRIPE_NBYTES)
         ]
 
-    def share(self, piece: Piece) -> Self:
-        """Return the part of the change for one piece of its range."""
-        begin, limit = piece.begin, piece.begin + piece.nbytes
-        sink = self.sink
-        if sink is not None:
-            sink = sink.part(begin - self.first, limit - self.first, piece.first)
-        return replace(
-            self,
-            info=piece.info,
-            first=piece.first,
-            limit=piece.limit,
-            source=self.operand_of(begin, limit),
-            sink=sink,
-            states=tuple(state.pieces(begin, limit)[0].info for state in self.states),
-        )
-
 
 class Signalled(Operation, frozen=True, eq=False, kw_only=True):
     """A change and a signal behind it; the outcome is "all" once both are done.
@@ -220,12 +166,6 @@ class Copying(Operation, frozen=True, eq=False, kw_only=True):
     other: RegionInfo
     other_first: int
 
-    def share(self, piece: Piece) -> Self:
-        """Return the part for one piece; both regions are split at the same rows."""
-        begin = self.other_first + piece.begin - self.first
-        other = self.other.pieces(begin, begin + piece.nbytes)[0]
-        return replace(super().share(piece), other=other.info, other_first=other.first)
-
 
 class Changes(Struct, frozen=True, eq=False):
     """Changes in order, of one stripe each; not a transaction.
@@ -245,15 +185,3 @@ class Changes(Struct, frozen=True, eq=False):
     def limit(self) -> int:
         """The number of changes."""
         return len(self.operations)
-
-    def shares(self) -> list[tuple[int | None, Changes]]:
-        """Split them by node, in order; the offsets are None if they change several regions."""
-        whole = [] if self.info is None else self.info.pieces(0, self.info.nbytes)
-        offsets = {piece.info.address.node: piece.offset for piece in whole}
-        by_node: dict[int, list[Operation]] = {}
-        for operation in self.operations:
-            by_node.setdefault(operation.info.address.node, []).append(operation)
-        return [
-            (offsets.get(node), Changes(self.op, mine[0].info, mine))
-            for node, mine in by_node.items()
-        ]
