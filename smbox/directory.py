@@ -16,7 +16,7 @@ from smbox.errors import (
     RegionFreedError,
     RegionNotFoundError,
 )
-from smbox.memory.layout import Consistency, RegionKind
+from smbox.memory.layout import RegionKind
 from smbox.paths import creating
 from smbox.paths.pair import PathPair
 from smbox.paths.work import CreateRequest, RegionInfo
@@ -99,10 +99,10 @@ class Directory:
                 with suppress(RegionNotFoundError, RegionFreedError):
                     wait_s = paths.seconds(optional_timeout_s(deadline_s))
                     info = paths.control().find(request.name, request.kind, wait_s)
-                    _check_single(paths, info, request, deadline_s)
+                    head.check_single(head_of(paths, info, deadline_s), request)
                 raise
             if request.exist_ok:
-                _check_single(paths, info, request, deadline_s)
+                head.check_single(head_of(paths, info, deadline_s), request)
             return Region(paths, info)
 
     def attach(self, name: str, *, timeout_s: float | None = 30.0) -> Region:
@@ -158,15 +158,8 @@ class Directory:
     def _find(self, name: str, deadline_s: float | None) -> RegionInfo:
         """Return a region; raises as ``attach``."""
         info = find(self._paths, name, deadline_s)
-        found = head_of(self._paths, info, deadline_s)
-        if found is None:
-            return info
-        raise ConfigError(
-            "this region is striped over several nodes: connect to all of them, for example"
-            " by SMBOX_ADDRESS=tcp://a:7070,tcp://b:7070",
-            region=name,
-            nodes=[part.node for part in found.parts],
-        )
+        head.check_one_node(head_of(self._paths, info, deadline_s), name)
+        return info
 
     def _free(self, info: RegionInfo) -> None:
         self._paths.control(info).free(info.address, self._paths.timeout_s)
@@ -215,24 +208,3 @@ def head_of(paths: PathPair, info: RegionInfo, deadline_s: float | None) -> head
     return head.read(
         info, lambda nbytes: region[:nbytes].get(timeout_s=optional_timeout_s(deadline_s))
     )
-
-
-def _check_single(
-    paths: PathPair, info: RegionInfo, wanted: CreateRequest, deadline_s: float | None
-) -> None:
-    """Raise LayoutMismatchError if the array ``info`` is the head of a striped region."""
-    found = head_of(paths, info, deadline_s)
-    if found is not None:
-        raise LayoutMismatchError(
-            "a region of this name is striped over several nodes: take another name, or"
-            " layout='striped' on a box over all of them",
-            name=info.name,
-            layout=found.layout,
-            shape=list(found.shape),
-            dtype=found.dtype,
-            consistency=Consistency.NAMES[found.consistency],
-            wanted_layout="single",
-            wanted_shape=list(wanted.shape),
-            wanted_dtype=wanted.dtype.name,
-            wanted_consistency=Consistency.NAMES[wanted.consistency],
-        )

@@ -17,8 +17,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from smbox.errors import ConfigError, LimitError
-from smbox.memory.layout import NAME_NBYTES_MAX
+from smbox.errors import ConfigError, LayoutMismatchError, LimitError
+from smbox.memory.layout import NAME_NBYTES_MAX, Consistency
 from smbox.memory.region_header import RegionDescription, check_name
 
 MAGIC: Final = b"smbox.striped.1\n"
@@ -149,6 +149,35 @@ def read(info: RegionDescription, get: Callable[[int], NDArray[np.uint8]]) -> He
             "the head of a striped region was overwritten: free it on its node"
             " (box.home_of(name).free(info)), then its parts (smbox gc --address)"
         ) from error
+
+
+def check_one_node(head: Head | None, name: str) -> None:
+    """Raise ConfigError if a region that a box on one node attaches is striped: has a head."""
+    if head is not None:
+        raise ConfigError(
+            "this region is striped over several nodes: connect to all of them, for example"
+            " by SMBOX_ADDRESS=tcp://a:7070,tcp://b:7070",
+            region=name,
+            nodes=[part.node for part in head.parts],
+        )
+
+
+def check_single(head: Head | None, wanted: RegionDescription) -> None:
+    """Raise LayoutMismatchError if the region of a wanted name is striped: has a head."""
+    if head is not None:
+        raise LayoutMismatchError(
+            "a region of this name is striped over several nodes: take another name, or"
+            " layout='striped' on a box over all of them",
+            name=wanted.name,
+            layout=head.layout,
+            shape=list(head.shape),
+            dtype=head.dtype,
+            consistency=Consistency.NAMES[head.consistency],
+            wanted_layout="single",
+            wanted_shape=list(wanted.shape),
+            wanted_dtype=wanted.dtype.name,
+            wanted_consistency=Consistency.NAMES[wanted.consistency],
+        )
 
 
 def encode(head: Head) -> NDArray[np.uint8]:
