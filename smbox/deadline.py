@@ -6,14 +6,11 @@ A call computes its deadline once, at its beginning, on the monotonic clock.
 from __future__ import annotations
 
 import math
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from numbers import Real
 from typing import Final
 
-from smbox.errors import ConfigError, RequestTimeoutError
+from smbox.errors import ConfigError
 
 ANSWER_MIN_S: Final = 0.9
 """Timeout of a request that is sent at the deadline, in seconds. So no call exceeds its timeout
@@ -63,23 +60,3 @@ def request_timeout_s(deadline_s: float) -> float:
 def optional_timeout_s(deadline_s: float | None) -> float | None:
     """Return ``request_timeout_s``; without a deadline None, the timeout of the box."""
     return None if deadline_s is None else request_timeout_s(deadline_s)
-
-
-@contextmanager
-def held(mutex: threading.Lock, deadline_s: float | None) -> Iterator[None]:
-    """Hold a mutex whose owner may wait for the node; None: wait without a deadline.
-
-    Raises:
-        RequestTimeoutError: another thread held the mutex until the deadline; nothing was done.
-    """
-    wait_s = min(left_s(math.inf if deadline_s is None else deadline_s), threading.TIMEOUT_MAX)
-    is_held = False
-    try:
-        is_held = mutex.acquire(timeout=wait_s)
-        if not is_held:
-            message = "another thread of this process waits for the node; call again"
-            raise RequestTimeoutError(message, outcome="none")
-        yield
-    finally:
-        if is_held:
-            mutex.release()

@@ -32,8 +32,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from smbox.deadline import held, optional_timeout_s
-from smbox.errors import ConfigError, LeaseLostError
+from smbox.deadline import left_s, optional_timeout_s
+from smbox.errors import ConfigError, LeaseLostError, RequestTimeoutError
 from smbox.region import Region
 
 I64 = NDArray[np.int64]
@@ -65,6 +65,26 @@ def check_lease(lease_s: object) -> float:
     if not isinstance(lease_s, Real) or not 0.0 < float(lease_s) < math.inf:
         raise ConfigError("lease_s must be a positive number of seconds", lease_s=lease_s)
     return float(lease_s)
+
+
+@contextmanager
+def held(mutex: threading.Lock, deadline_s: float | None) -> Iterator[None]:
+    """Hold a mutex whose owner may wait for the node; None: wait without a deadline.
+
+    Raises:
+        RequestTimeoutError: another thread held the mutex until the deadline; nothing was done.
+    """
+    wait_s = min(left_s(math.inf if deadline_s is None else deadline_s), threading.TIMEOUT_MAX)
+    is_held = False
+    try:
+        is_held = mutex.acquire(timeout=wait_s)
+        if not is_held:
+            message = "another thread of this process waits for the node; call again"
+            raise RequestTimeoutError(message, outcome="none")
+        yield
+    finally:
+        if is_held:
+            mutex.release()
 
 
 def generations(words: I64) -> I64:

@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from smbox.deadline import ANSWER_MIN_S, held, left_s, optional_timeout_s
+from smbox.deadline import ANSWER_MIN_S, left_s, optional_timeout_s
 from smbox.directory import Directory
 from smbox.errors import LimitError, RequestTimeoutError, SmboxError, TransportError
 from smbox.lease import (
@@ -22,6 +22,7 @@ from smbox.lease import (
     RENEWALS,
     expire,
     generations,
+    held,
     is_held,
     leases_s,
     numbers,
