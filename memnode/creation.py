@@ -74,18 +74,6 @@ class Builds:
                 return build
         return None
 
-    def refuse(self, create: Create, owner: ChannelKey) -> None:
-        """Abandon the build of this CREATE, if there is one: it is not run again."""
-        build = self.resume(create, owner)
-        if build is not None:
-            self._abandon(build)
-
-    def discard(self, token: bytes, owner: ChannelKey) -> None:
-        """Abandon the build of a channel's CREATE with this token, if there is one."""
-        for build in self.in_progress.copy():
-            if build.owner == owner and build.create.token == token:
-                self._abandon(build)
-
     def conflicts(self, spec: RegionSpec) -> bool:
         """Return whether a build has the name, or the CREATE's token, of this region."""
         for build in self.in_progress:
@@ -154,10 +142,10 @@ class Builds:
             except Exception as error:  # noqa: BLE001 -- no client waits for it
                 _LOG.info("abandoned the build of a region: %s", error)
 
-    def release(self, owner: ChannelKey | None = None) -> None:
-        """Abandon the builds of a channel; None: of all channels."""
+    def release(self, owner: ChannelKey | None = None, token: bytes | None = None) -> None:
+        """Abandon the builds of a channel, or of its CREATE with this token; None: of all."""
         for build in self.in_progress.copy():
-            if owner is None or build.owner == owner:
+            if owner in {None, build.owner} and token in {None, build.create.token}:
                 self._abandon(build)
 
     def _abandon(self, build: Build) -> None:

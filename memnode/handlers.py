@@ -81,7 +81,7 @@ def free(context: Context, channel: Channel, request: Request) -> Reply:
     if body.address is not None:
         context.registry.free(body.address)
     elif body.token is not None:
-        context.builds.discard(body.token, channel.key)
+        context.builds.release(channel.key, body.token)
         context.registry.discard(body.token, channel.key, published=body.published)
     else:
         raise ConfigError("FREE needs an address or a token")

@@ -207,12 +207,14 @@ class Node:
         context = self._context
         try:
             if channel.user:
-                self._check_access(channel, request)
+                context.access.check(context.registry, channel.key, channel.user, request)
             outcome = HANDLERS[request.op](context, channel, request)
         except StripeBusy as busy:
             channel.busy = busy
             return Park.BUSY
         except SmboxError as error:
+            if isinstance(request.body, Create):
+                context.builds.release(channel.key, request.body.token)
             return refuse(request, error, applied=channel.row.applied)
         except Exception:  # noqa: BLE001 -- a request must not end the node
             _LOG.exception("request failed: %s", request.op.name)
@@ -221,16 +223,6 @@ class Node:
         if isinstance(outcome, Reply) and len(request.payload) > LONG_NBYTES:
             outcome.numbers = self._credit.after(channel.connection)
         return outcome
-
-    def _check_access(self, channel: Channel, request: Request) -> None:
-        """Check that a client with a key may do this; abandon its build if it may not."""
-        context = self._context
-        try:
-            context.access.check(context.registry, channel.key, channel.user, request)
-        except SmboxError:
-            if isinstance(request.body, Create):
-                context.builds.refuse(request.body, channel.key)
-            raise
 
     def _parked_reply(self, channel: Channel) -> list[Reply]:
         """Return the PARKED reply to the first request of a channel, if it is due."""
