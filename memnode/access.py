@@ -133,22 +133,16 @@ class Access:
 
 
 def _needed(registry: Registry, key: ChannelKey, request: Request) -> Role:
-    """Return the role that a request needs; its own scratch regions need only READ."""
+    """Return the role that a request needs; to free its own unpublished regions, only READ."""
     needed = NEEDED[request.op]
     body = request.body
     if isinstance(body, Create):
         exists = body.exist_ok and registry.find(body.kind, body.name) is not None
-        return Role.READ if exists or _is_scratch(registry, body) else needed
+        return Role.READ if exists else needed
     if isinstance(body, Free):
         is_own = body.address is None or registry.owns(body.address, key[0])
         return Role.READ if is_own and not body.published else needed
     return needed
-
-
-def _is_scratch(registry: Registry, body: Create) -> bool:
-    """Return whether a CREATE creates a region that only its client can see."""
-    exists = registry.find(body.kind, body.name) is not None
-    return body.scratch and not body.publish and not exists
 
 
 def _names(registry: Registry, key: ChannelKey, request: Request) -> Iterator[str]:
@@ -158,10 +152,7 @@ def _names(registry: Registry, key: ChannelKey, request: Request) -> Iterator[st
         SmboxError: the request is malformed, or names an unknown region.
     """
     body = request.body
-    if isinstance(body, Create):
-        if not _is_scratch(registry, body):
-            yield body.name
-    elif isinstance(body, Attach) and body.address is None:
+    if isinstance(body, Create) or (isinstance(body, Attach) and body.address is None):
         yield body.name
     else:
         for address in _addresses(request):
@@ -178,7 +169,7 @@ def _addresses(request: Request) -> Iterator[int]:
         yield from (item.address for item in request.items)
     elif body is None:  # PING, LIST and STATS have a body and name no region
         yield request.address
-        if request.op in (Op.FROM, Op.SNAPSHOT, Op.DOT):
+        if request.op in (Op.FROM, Op.DOT):
             yield operands.unpack_address(request.payload)
         elif request.op is Op.UPDATE:
             nbytes = carried_nbytes(request.nbytes, request.operand)

@@ -71,7 +71,7 @@ class Channel:
     busy: StripeBusy | None = None
     notify_s: float = 0.0
     waits: dict[int, tuple[Request, float]] = field(default_factory=dict)
-    copying: Generator[Park, None, None] | None = None
+    copying: Generator[Park, None, int] | None = None
 
     def __post_init__(self) -> None:
         self.key = self.row.key

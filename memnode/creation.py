@@ -107,9 +107,7 @@ class Builds:
                 if winner is not None:
                     self._abandon(build)
                     return winner
-            region = self._registry.finish(
-                build.building, build.owner, publish=create.publish, scratch=create.scratch
-            )
+            region = self._registry.finish(build.building, build.owner, publish=create.publish)
         except BaseException:
             self._abandon(build)
             raise
@@ -117,17 +115,10 @@ class Builds:
         return region
 
     def detach(self, owner: ChannelKey, *, now_s: float) -> None:
-        """Continue the builds of a channel without it: it has lost its connection.
-
-        A scratch region would be freed now if it were complete. So its build is abandoned.
-        """
-        for build in self.in_progress.copy():
-            if build.owner != owner or build.limit_s < math.inf:
-                continue
-            if build.create.scratch:
-                self._abandon(build)
-            else:
-                build.limit_s = now_s + UNCLAIMED_S
+        """Continue the builds of a channel without it: it has lost its connection."""
+        for build in self.in_progress:
+            if build.owner == owner:
+                build.limit_s = min(build.limit_s, now_s + UNCLAIMED_S)
 
     def step_detached(self, *, now_s: float) -> None:
         """Do a slice of each detached build; abandon unpublished ones after their limit."""

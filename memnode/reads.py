@@ -4,15 +4,15 @@ GET and GATHER reply with a copy, because the region may change while ZeroMQ sti
 flow.py limits the memory of such copies. LEND sends the region's own memory, and the client
 finds by the stamps which pieces were changed meanwhile.
 
-SNAPSHOT copies a range into a region of the client while it holds all stripes of the range, so
-that the copy has the state of one moment. It copies in slices, between which the node serves
-other requests. The unfinished copy belongs to the channel and is cancelled with it.
+SNAPSHOT copies a range into a scratch region of the channel while it holds all stripes of the
+range, so that the copy has the state of one moment. It copies in slices, between which the node
+serves other requests. The unfinished copy belongs to the channel and is cancelled with it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Final
 
 import numpy as np
@@ -20,12 +20,14 @@ from numpy.typing import NDArray
 
 from memnode.checks import check_operand, check_range, check_rows, check_source, check_span
 from memnode.context import Channel, Context, Park
-from smbox.errors import ConfigError
+from smbox import dtypes
+from smbox.errors import ConfigError, RegionFreedError
 from smbox.memory.commit import StripeBusy
 from smbox.memory.layout import STRIPE_NBYTES, Consistency
 from smbox.memory.locks import LockFile
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.reading import RangeLock, stamp_of
+from smbox.memory.region_header import RegionSpec
 from smbox.wire import operands
 from smbox.wire.codec import Reply, Request, reply_to
 from smbox.wire.header import LONG_NBYTES_MAX
@@ -92,52 +94,69 @@ def dot(context: Context, _channel: Channel, request: Request) -> Reply:
 
 
 def snapshot(context: Context, channel: Channel, request: Request) -> Reply | Park:
-    """Copy one slice of a range into a region of the client, with all its stripes held.
+    """Do one slice of a copy of a range with all its stripes held; reply with its address.
 
-    It takes no number: a repeated request copies again. The client reads the copy only after
-    the reply.
+    It takes no number: a repeated request makes another copy.
     """
     copying = channel.copying or _copying(context, channel, request)
     channel.copying = None  # it stays None if the next slice is the last one, or fails
-    park = next(copying, None)
-    if park is None:
-        return reply_to(request)
+    try:
+        park = next(copying)
+    except StopIteration as done:
+        return reply_to(request, version=done.value)
     channel.copying = copying
     return park
 
 
 def _copying(
     context: Context, channel: Channel, request: Request
-) -> Generator[Park, None, None]:
-    """Copy a slice between two yields; closing the generator releases all stripes."""
-    nbytes, address = request.nbytes, operands.unpack_address(request.payload)
-    region = context.registry.locate(request.address)
+) -> Generator[Park, None, int]:
+    """Do one slice between two yields; closing the generator leaves no lock and no copy."""
+    region, nbytes = context.registry.locate(request.address), request.nbytes
     first = request.address - region.address
     check_span(region.spec, first, nbytes)
     with closing(LockFile(region.node)) as locks:
         range_lock = RangeLock(region, locks, first, first + nbytes)
+        copy = yield from _scratch_region(context, channel, nbytes)
         done, limit_s = 0, context.now_s + HELD_S
-        while True:
-            context.registry.locate(request.address)  # both may have been freed meanwhile
-            target = context.registry.owned_by(address, channel.key[0])
-            begin = address - target.address
-            check_span(target.spec, begin, nbytes)
-            try:
-                range_lock.acquire()
-            except StripeBusy as busy:
-                channel.busy = busy
-                if context.now_s >= limit_s:
-                    range_lock.release()
-                    limit_s = context.now_s + HELD_S
-                yield Park.BUSY
-                continue
-            limit = min(done + SLICE_NBYTES, nbytes)
-            out = target.data[begin + done : begin + limit]
-            np.copyto(out, region.data[first + done : first + limit])
-            done = limit
-            if done == nbytes:
-                return
+        try:
+            while done < nbytes:
+                for address in (request.address, copy.address):
+                    context.registry.locate(address)  # it may have been freed meanwhile
+                try:
+                    range_lock.acquire()
+                except StripeBusy as busy:
+                    channel.busy = busy
+                    if context.now_s >= limit_s:
+                        range_lock.release()
+                        limit_s = context.now_s + HELD_S
+                    yield Park.BUSY
+                    continue
+                limit = min(done + SLICE_NBYTES, nbytes)
+                np.copyto(copy.data[done:limit], region.data[first + done : first + limit])
+                done = limit
+                if done < nbytes:
+                    yield Park.SLICE
+        except BaseException:
+            with suppress(RegionFreedError):
+                context.registry.free(copy.address)
+            raise
+    return copy.address
+
+
+def _scratch_region(
+    context: Context, channel: Channel, nbytes: int
+) -> Generator[Park, None, MappedRegion]:
+    """Create a region of a channel, whose pages exist before any lock is taken."""
+    spec = RegionSpec("snapshot", dtypes.by_name("uint8"), (nbytes,))
+    building = context.registry.begin(spec, None)
+    try:
+        while not building.step():
             yield Park.SLICE
+        return context.registry.finish(building, channel.key, publish=False, scratch=True)
+    except BaseException:
+        building.abandon()
+        raise
 
 
 def _range(context: Context, request: Request) -> tuple[MappedRegion, int, int]:

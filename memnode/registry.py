@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Final
 
 from smbox.errors import (
-    AccessDeniedError,
     AddressRangeError,
     LimitError,
     RegionExistsError,
@@ -140,20 +139,6 @@ class Registry:
             AddressRangeError: no region ever began at this address.
         """
         self._remove(self.at_address(address))
-
-    def owned_by(self, address: int, client_id: int) -> MappedRegion:
-        """Return the unpublished region of this client that contains ``address``.
-
-        Raises:
-            AccessDeniedError: the region is published, or another client's.
-            SmboxError: as ``locate``.
-        """
-        if not self.owns(address, client_id):
-            raise AccessDeniedError(
-                "copies need an unpublished region of the client",
-                address=address,
-            )
-        return self.locate(address)
 
     def owns(self, address: int, client_id: int) -> bool:
         """Return whether the region is unpublished and this client's; raises as ``locate``."""

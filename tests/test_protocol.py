@@ -62,10 +62,7 @@ def test_limits_and_kernels():
     assert str(header.LONG_NBYTES_MAX) in limits["data of a LEND, or a change with its source"]
     assert str(codec.CONTROL_NBYTES_MAX) in limits["msgpack body"]
     assert limits["items of a batch"] == str(operands.ITEMS_MAX)
-    assert (
-        str(operands.OPERAND_NBYTES_MAX)
-        in limits["operand of GATHER, FROM, UPDATE, SNAPSHOT, DOT"]
-    )
+    assert str(operands.OPERAND_NBYTES_MAX) in limits["operand of GATHER, FROM, UPDATE, DOT"]
     assert limits["places of a GATHER"] == str(operands.PLACES_MAX)
     counts = f"{operands.SIBLINGS_MAX}, {operands.PARAMETERS_MAX}"
     assert limits["siblings, parameters of an UPDATE"] == counts

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable
 from typing import Final
 
@@ -19,13 +18,13 @@ from smbox.paths.work import ByteRange
 from smbox.wire import operands, ops
 from smbox.wire.codec import Reply
 from smbox.wire.header import LONG_NBYTES_MAX, Buffer
-from smbox.wire.messages import Create, Free, RegionBody
+from smbox.wire.messages import Free
 from smbox.wire.ops import Op, carried_nbytes
 
 TRIES_MAX: Final = 5
 """Copies of one snapshot that are requested if the node loses one after the other."""
 
-_COPIED: Final = 2
+_COPIED: Final = 1
 """Units of a snapshot before the bytes of its copy."""
 
 
@@ -200,10 +199,10 @@ class Dot(Transfer):
 
 
 class SnapshotRead(Read):
-    """A read of a range at one moment, from a copy in a scratch region of this client.
+    """A read of a range at one moment, from a copy that the node makes in a scratch region.
 
-    Units are one to create that region, one for the copy, its bytes, and one to free it. If the
-    node loses the region, which it does when the channel resumes, the read starts again.
+    Units are one for the copy, its bytes, and one to free the region. If the node loses the
+    region, which it does when the channel resumes, the read starts again.
 
     Args:
         channel: of the thread that begins it.
@@ -216,25 +215,21 @@ class SnapshotRead(Read):
         units = request.out.nbytes + _COPIED + 1
         super().__init__(channel, Reading(request.info, 0, units, request.out))
         self._source = int(request.info.address) + request.first
-        self._copy: int | None = None  # its address
         self._last = self.limit - 1
         self._tries = 0
         self._failure: SmboxError | None = None
 
     def next_message(self) -> Message | None:
         """Make the request of the next step; None before all earlier steps are answered."""
-        if self.at < self.cut and (self._failure or not _COPIED <= self.cut < self._last):
+        is_reading = self.at >= _COPIED and self.cut < self._last
+        if self.at < self.cut and (self._failure or not is_reading):
             return None
         if self._failure is not None:
             self._handle_failure(self._failure)
         size = self._out.size
         if self.cut == 0:
-            return self._create(size)
-        if self.cut == 1:
-            to = operands.pack_address(self._address)
-            return Message(
-                Op.SNAPSHOT, address=self._source, nbytes=size, payload=to, limit=_COPIED
-            )
+            self._tries += 1
+            return Message(Op.SNAPSHOT, address=self._source, nbytes=size, limit=_COPIED)
         if self.cut == self._last:
             return Message(Op.FREE, body=Free(address=self._address), limit=self.limit)
         at = self.cut - _COPIED
@@ -242,26 +237,13 @@ class SnapshotRead(Read):
         message.limit += _COPIED
         return message
 
-    def _create(self, size: int) -> Message:
-        self._tries += 1
-        token = secrets.token_bytes(16)
-        body = Create(
-            name=f"snapshot.{token.hex()}",
-            dtype="uint8",
-            shape=(size,),
-            publish=False,
-            scratch=True,
-            token=token,
-        )
-        return Message(Op.CREATE, body=body, limit=1)
-
     def _handle_failure(self, failure: SmboxError) -> None:
         """Start again if the copy was lost, at most TRIES_MAX times; else free it."""
         lost = failure.facts.get("address") if isinstance(failure, RegionFreedError) else None
         if lost not in range(self._address, self._address + self._out.size):
             self.at = self.cut = self._last
         elif self._tries < TRIES_MAX:
-            self._failure, self._copy = None, None
+            self._failure = None
             self.at = self.cut = 0
         else:
             message = (
@@ -271,14 +253,14 @@ class SnapshotRead(Read):
 
     def take(self, message: Message, reply: Reply) -> None:
         """Note the address of the copy, or store bytes of it."""
-        if isinstance(reply.body, RegionBody):
-            self._address = self._copy = reply.body.address
-        elif _COPIED <= message.first < self._last:
+        if message.first < _COPIED:
+            self._address = reply.version
+        elif message.first < self._last:
             self._store(message.first - _COPIED, message.limit - _COPIED, reply.payload)
 
     def refused(self, message: Message, reply: Reply, done: int) -> None:  # noqa: ARG002
         """Fail, or note the error and raise it once the copy is freed."""
-        if self._copy is None:
+        if message.first < _COPIED:
             self.fail(reply.to_error())
         elif message.first < self._last:
             self._failure = self._failure or reply.to_error()
@@ -294,5 +276,5 @@ class SnapshotRead(Read):
         """Cancel the read; the copy is freed when the channel is used again."""
         is_open = self.is_begun and not self.is_done
         super().cancel()
-        if is_open and self._copy is not None:
-            self.queue.begin(Call(self.queue, Op.FREE, Free(address=self._copy)))
+        if is_open and self.at >= _COPIED:
+            self.queue.begin(Call(self.queue, Op.FREE, Free(address=self._address)))

@@ -54,8 +54,8 @@ class Header(msgspec.Struct):
         nbytes: of the range; items of a BATCH; timeout in ms of a WAIT.
         scale: 8 bytes in the form of the region's dtype; see ``header.pack_scale``.
         version: in a WAIT, the version to wait for; in other requests, the number up to which
-            the client has all replies; in the reply to a WAIT, the region's version; in the
-            reply to a LEND, the stamp of the range.
+            the client has all replies; in the reply to a WAIT, the region's version, to a LEND,
+            the stamp of the range, and to a SNAPSHOT, the address of the copy.
         numbers: how many numbers a change takes, one per stripe or item; in a reply the credit,
             MiB of data that the channel may have in flight from now on (0: unchanged).
         generation: of the channel's connection, as in its HELLO.

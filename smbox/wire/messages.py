@@ -107,7 +107,6 @@ class Create(Body, frozen=True, kw_only=True):
         init: value of every element, or None: zeros.
         publish: False leaves it BUILDING: only its creator knows its address.
         exist_ok: if a region of this name and layout exists, answer with it.
-        scratch: an unpublished region is freed at the next HELLO of the channel.
         token: random; a repeated request finds the region that it created by it.
     """
 
@@ -119,7 +118,6 @@ class Create(Body, frozen=True, kw_only=True):
     init: bool | int | float | None = None
     publish: bool = True
     exist_ok: bool = False
-    scratch: bool = False
     token: Id16
 
 

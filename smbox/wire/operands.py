@@ -6,7 +6,6 @@ Each has a fixed head of little-endian words; bytes may follow:
     FROM      source address u64
     DOT       source address u64
     UPDATE    siblings u64 | sibling address u64[3] | parameter f64[4] | gradient
-    SNAPSHOT  target address u64
     BATCH     item[count], 32 bytes each | the source bytes of all items, in order
 
 The second frame of the reply to a BATCH holds the answers of its items, in order.
@@ -99,12 +98,12 @@ def unpack_gather(operand: Buffer, nbytes: int) -> tuple[int, memoryview]:
 
 
 def pack_address(address: int) -> bytes:
-    """Encode the operand of a FROM, a DOT or a SNAPSHOT."""
+    """Encode the operand of a FROM or a DOT."""
     return _ADDRESS.pack(address)
 
 
 def unpack_address(operand: Buffer) -> int:
-    """Decode the operand of a FROM, a DOT or a SNAPSHOT.
+    """Decode the operand of a FROM or a DOT.
 
     Raises:
         RemoteProtocolError: it is not one address.

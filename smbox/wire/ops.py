@@ -109,7 +109,7 @@ ANSWERS: Final = COPIED | {Op.LEND, Op.STAMPS, Op.DOT}
 SOURCES: Final = frozenset({Op.PUT, Op.ACCUMULATE, Op.ELASTIC, Op.FETCH})
 """Operations whose request carries source bytes as its second frame."""
 
-OPERANDS: Final = frozenset({Op.GATHER, Op.FROM, Op.UPDATE, Op.SNAPSHOT, Op.DOT})
+OPERANDS: Final = frozenset({Op.GATHER, Op.FROM, Op.UPDATE, Op.DOT})
 """Operations whose second frame is an operand with its own layout: operands.py."""
 
 WHOLE_KERNELS: Final = frozenset({6, 7, 8})

@@ -11,40 +11,38 @@ from memnode.access import Access
 from memnode.node import HOUSEKEEPING_S
 from smbox.keys import Authorised, Role, add_client, make_node_key, read_client_key
 from smbox.memory.mapped import SLICE_NBYTES
-from smbox.wire.messages import Attach, Create, Empty, Free, ListRegions, Publish
+from smbox.wire.messages import Attach, Create, Empty, Free, ListRegions
 from smbox.wire.ops import Op, Status
 
 
-def test_scratch_memory_is_free_for_every_role(guarded_bench):
-    _, enter = guarded_bench
-    reader = enter(Role.READ, "run/")
-    made = reader.create("anything", publish=False, scratch=True)
-    assert made.error is None
-    assert reader.ask(Op.FREE, body=Free(address=made.body.address)).status is Status.OK
+def snapshot_of(bench, reader, name="run/a"):
+    """Let a reader make a copy of a new region; return its address."""
+    address = bench.peer().create(name).body.address
+    taken = reader.ask(Op.SNAPSHOT, address=address, nbytes=32)
+    assert taken.error is None
+    return taken.version
 
 
-def test_scratch_memory_cannot_be_published_under_a_name_of_others(guarded_bench):
+def test_every_role_may_take_a_snapshot_and_free_its_copy(guarded_bench):
     bench, enter = guarded_bench
-    admin = enter(Role.ADMIN, "run/")
-    made = admin.create("others", publish=False, scratch=True).body
-    published = admin.ask(Op.PUBLISH, body=Publish(address=made.address))
-    assert published.status is Status.ACCESS_DENIED
-    assert bench.peer().ask(Op.ATTACH, body=Attach(name="others")).status is not Status.OK
+    reader = enter(Role.READ, "run/")
+    copy = snapshot_of(bench, reader)
+    assert reader.get(copy, 32).size
+    assert reader.ask(Op.FREE, body=Free(address=copy)).status is Status.OK
 
 
 @pytest.mark.parametrize("exist_ok", [False, True])
-def test_a_create_as_scratch_tells_nothing_of_names_of_others(guarded_bench, exist_ok):
+def test_a_create_tells_nothing_of_names_of_others(guarded_bench, exist_ok):
     bench, enter = guarded_bench
     bench.peer().create("others")
-    fields = {"publish": False, "scratch": True, "exist_ok": exist_ok}
-    asked = enter(Role.ADMIN, "run/").create("others", **fields)
+    asked = enter(Role.ADMIN, "run/").create("others", publish=False, exist_ok=exist_ok)
     assert asked.status is Status.ACCESS_DENIED
     assert "address" not in asked.error.facts
 
 
-def test_another_clients_scratch_memory_is_closed(guarded_bench):
-    _, enter = guarded_bench
-    address = enter(Role.READ).create("mine", publish=False, scratch=True).body.address
+def test_another_clients_snapshot_is_closed(guarded_bench):
+    bench, enter = guarded_bench
+    address = snapshot_of(bench, enter(Role.READ))
     other = enter(Role.READ, "run/")
     for asked in (
         other.ask(Op.GET, address=address, nbytes=32),

@@ -187,17 +187,16 @@ def test_a_region_without_a_name_that_nobody_asks_for_again_is_given_up(bench):
 
 def test_scratch_goes_when_its_channel_resumes_and_what_is_to_be_published_stays(bench):
     peer, other = bench.peer(), bench.peer()
-    mine = peer.create("w", publish=False, scratch=True).body.address
-    theirs = other.create("w", publish=False, scratch=True).body.address
     filled = peer.create("w", publish=False).body.address
-    peer.begin(Op.CREATE, body=large(publish=False, scratch=True))
+    mine = peer.ask(Op.SNAPSHOT, address=filled, nbytes=4).version
+    theirs = other.ask(Op.SNAPSHOT, address=filled, nbytes=4).version
+    assert sorted(bench.memory.regions) == [filled, mine, theirs]
     assert peer.hello().error is None
-    assert building(bench) == []
-    assert sorted(bench.memory.regions) == [theirs, filled]
+    assert sorted(bench.memory.regions) == [filled, theirs]
     assert peer.ask(Op.FREE, body=Free(address=mine)).status is Status.REGION_FREED
     assert peer.ask(Op.PUBLISH, body=Publish(address=filled)).error is None
     peer.ask(Op.BYE, body=Empty())
-    assert sorted(bench.memory.regions) == [theirs, filled]
+    assert sorted(bench.memory.regions) == [filled, theirs]
 
 
 def test_a_creator_discards_by_its_token_what_it_began(bench):

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from memnode.reads import HELD_S, SLICE_NBYTES
-from smbox.memory.layout import STRIPE_NBYTES, Consistency
+from smbox.memory.layout import STRIPE_NBYTES, Consistency, RegionState
 from smbox.memory.locks import LockFile
-from smbox.wire import operands
 from smbox.wire.messages import Empty, Free
 from smbox.wire.ops import Op, Status
 
@@ -20,13 +19,6 @@ NBYTES = 4 * COUNT
 @pytest.fixture
 def plain(peer):
     return peer.create("p", (COUNT,), init=1.0).body.address
-
-
-@pytest.fixture
-def stage(bench, peer):
-    address = peer.create("stage", (2 * COUNT,), publish=False, scratch=True).body.address
-    bench.memory.regions[address].array()[:COUNT] = np.arange(COUNT)
-    return address
 
 
 @pytest.fixture
@@ -50,30 +42,34 @@ def is_held(bench, address, stripe):
     return bench.memory.writer.locks.is_held(region.lock_byte(stripe))
 
 
-def copy_to(address, target, **fields):
-    payload = operands.pack_address(target)
-    return {"address": address, "nbytes": NBYTES, "payload": payload} | fields
+def range_of(address):
+    return {"address": address, "nbytes": NBYTES}
 
 
-def test_a_channel_that_is_dropped_lets_its_stripes_go(bench, peer, plain, stage, held):
+def copies(bench):
+    """The addresses of the copies at the node."""
+    regions = bench.memory.regions.values()
+    return [each.address for each in regions if each.state == RegionState.BUILDING]
+
+
+def test_a_channel_that_is_dropped_lets_its_stripes_go(bench, peer, plain, held):
     held(plain, 2)
-    peer.begin(Op.SNAPSHOT, **copy_to(plain, stage))
+    peer.begin(Op.SNAPSHOT, **range_of(plain))
     assert bench.waiting(peer)
     held_now = [is_held(bench, plain, stripe) for stripe in range(4)]
     assert held_now == [True, True, True, False]
     peer.hello()  # the former connection's requests are discarded
     held_now = [is_held(bench, plain, stripe) for stripe in range(4)]
     assert held_now == [False, False, True, False]
-    assert stage not in bench.memory.regions  # what the channel made and did not publish
+    assert copies(bench) == []
 
 
-def test_a_snapshot_that_waits_is_in_nobodys_way(bench, peer, plain, stage, held):
+def test_a_snapshot_that_waits_is_in_nobodys_way(bench, peer, plain, held):
     locks = held(plain, 2)
     other = peer.create("other", (4,)).body.address
-    peer.begin(Op.SNAPSHOT, **copy_to(plain, stage))
+    peer.begin(Op.SNAPSHOT, **range_of(plain))
     second = bench.peer()
-    copy = second.create("s2", (COUNT,), publish=False).body.address
-    second.begin(Op.SNAPSHOT, **copy_to(plain, copy))
+    second.begin(Op.SNAPSHOT, **range_of(plain))
     assert bench.waiting(peer)
     assert bench.waiting(second)
     assert bench.peer().put(other, np.ones(4, np.float32)).status is Status.OK
@@ -83,11 +79,9 @@ def test_a_snapshot_that_waits_is_in_nobodys_way(bench, peer, plain, stage, held
     assert not any(is_held(bench, plain, stripe) for stripe in range(4))
 
 
-def test_a_snapshot_that_waits_learns_that_its_region_was_freed(
-    bench, peer, plain, stage, held
-):
+def test_a_snapshot_that_waits_learns_that_its_region_was_freed(bench, peer, plain, held):
     held(plain, 2)
-    peer.begin(Op.SNAPSHOT, **copy_to(plain, stage))
+    peer.begin(Op.SNAPSHOT, **range_of(plain))
     assert bench.waiting(peer)
     lock_byte = bench.memory.regions[plain].lock_byte(1)
     assert bench.peer().ask(Op.FREE, body=Free(address=plain)).status is Status.OK
@@ -95,11 +89,9 @@ def test_a_snapshot_that_waits_learns_that_its_region_was_freed(
     assert not bench.memory.writer.locks.is_held(lock_byte)
 
 
-def test_a_snapshot_that_waits_for_long_gives_others_their_turn(
-    bench, peer, plain, stage, held
-):
+def test_a_snapshot_that_waits_for_long_gives_others_their_turn(bench, peer, plain, held):
     locks = held(plain, 2)
-    peer.begin(Op.SNAPSHOT, **copy_to(plain, stage))
+    peer.begin(Op.SNAPSHOT, **range_of(plain))
     assert bench.waiting(peer)
     bench.now_s += HELD_S
     bench.node.tick(now_s=bench.now_s)
@@ -110,9 +102,9 @@ def test_a_snapshot_that_waits_for_long_gives_others_their_turn(
     assert peer.reply().status is Status.OK
 
 
-def test_a_snapshot_is_of_one_moment(bench, peer, plain, stage, held):
+def test_a_snapshot_is_of_one_moment(bench, peer, plain, held):
     locks = held(plain, 3)
-    peer.begin(Op.SNAPSHOT, **copy_to(plain, stage + NBYTES))
+    peer.begin(Op.SNAPSHOT, **range_of(plain))
     assert bench.waiting(peer)
     writer = bench.peer()
     ones = np.ones(1, np.float32)
@@ -121,67 +113,70 @@ def test_a_snapshot_is_of_one_moment(bench, peer, plain, stage, held):
     )
     assert bench.waiting(writer)  # the first stripe is held already
     locks.close()
-    assert peer.reply().status is Status.OK
+    copy = bench.memory.regions[peer.reply().version]
     assert writer.reply().status is Status.OK
-    assert (bench.memory.regions[stage].array()[COUNT:] == 1).all()
+    assert (copy.data.view(np.float32) == 1).all()
 
 
 def test_a_long_snapshot_is_copied_in_slices_and_others_are_served(bench, peer):
     count = (2 * SLICE_NBYTES + 16) // 4
     long = peer.create("long", (count,), init=3.0).body.address
-    copy = peer.create("copy", (count,), publish=False).body.address
-    fields = {"address": long, "nbytes": 4 * count, "payload": operands.pack_address(copy)}
-    peer.begin(Op.SNAPSHOT, **fields)
+    peer.begin(Op.SNAPSHOT, address=long, nbytes=4 * count)
     assert bench.node.poll_s == 0.0
+    while not is_held(bench, long, 0):  # the copy's region is created
+        bench.tick()
     other = bench.peer()
     assert other.get(long + 4 * count - 4, 4).tolist() == [3]
     ones = np.ones(1, np.float32)
     other.begin(
         Op.PUT, kernel=1, address=long, nbytes=4, number=1, numbers=1, payload=bytes(ones)
     )
-    assert peer.reply().status is Status.OK
-    assert (bench.memory.regions[copy].array() == 3).all()
+    copy = bench.memory.regions[peer.reply().version]
+    assert (copy.data.view(np.float32) == 3).all()
     assert other.reply().status is Status.OK
     assert peer.get(long, 4).tolist() == [1]
 
 
 @pytest.mark.parametrize("ending", [Op.HELLO, Op.BYE])
-def test_a_copy_goes_with_its_channel(bench, peer, plain, stage, ending):
-    assert peer.ask(Op.SNAPSHOT, **copy_to(plain, stage)).status is Status.OK
+def test_a_copy_goes_with_its_channel(bench, peer, plain, ending):
+    assert peer.ask(Op.SNAPSHOT, **range_of(plain)).status is Status.OK
     named = peer.create("named").body.address
     if ending is Op.BYE:
         peer.ask(Op.BYE, body=Empty())
     else:
         peer.hello()
-    assert stage not in bench.memory.regions
+    assert copies(bench) == []
     assert named in bench.memory.regions
 
 
-def test_a_copy_goes_when_its_channel_expires(bench, peer, plain, stage):
-    assert peer.ask(Op.SNAPSHOT, **copy_to(plain, stage)).status is Status.OK
+def test_a_copy_goes_when_its_channel_expires(bench, peer, plain):
+    assert peer.ask(Op.SNAPSHOT, **range_of(plain)).status is Status.OK
     bench.tick(after_s=301)
-    assert stage not in bench.memory.regions
+    assert copies(bench) == []
 
 
-def test_a_snapshot_whose_target_is_freed_lets_its_stripes_go(bench, peer, plain, stage, held):
+def test_a_snapshot_whose_copy_is_freed_lets_its_stripes_go(bench, peer, plain, held):
     held(plain, 2)
-    peer.begin(Op.SNAPSHOT, **copy_to(plain, stage))
+    peer.begin(Op.SNAPSHOT, **range_of(plain))
     assert bench.waiting(peer)
     second = bench.peer()
-    assert second.ask(Op.FREE, body=Free(address=stage)).status is Status.OK
+    assert second.ask(Op.FREE, body=Free(address=copies(bench)[0])).status is Status.OK
     assert peer.reply().status is Status.REGION_FREED
     assert not is_held(bench, plain, 0)
 
 
-def test_what_a_snapshot_refuses(bench, peer, plain, stage):
+def test_what_a_snapshot_refuses(bench, peer, plain):
     hogwild = peer.create("h", (COUNT,), consistency=Consistency.NONE).body.address
-    public = peer.create("public", (COUNT,)).body.address
-    other = bench.peer().create("s2", (2 * COUNT,), publish=False).body.address
-    for address, target, status in (
-        (hogwild, stage, Status.ERROR),
-        (plain, public, Status.ACCESS_DENIED),
-        (plain, other, Status.ACCESS_DENIED),
-        (plain, stage + NBYTES + 4, Status.ADDRESS_RANGE),
-        (plain + 4, stage, Status.ADDRESS_RANGE),
+    for address, status in (
+        (hogwild, Status.ERROR),
+        (plain + 4, Status.ADDRESS_RANGE),
+        (plain + 2, Status.ADDRESS_RANGE),
     ):
-        assert peer.ask(Op.SNAPSHOT, **copy_to(address, target)).status is status
+        assert peer.ask(Op.SNAPSHOT, **range_of(address)).status is status
+    assert copies(bench) == []
+
+
+def test_a_snapshot_needs_memory_for_its_copy(bench, peer, plain):
+    bench.memory.superblock.memory_nbytes = bench.memory.used_nbytes() + NBYTES // 2
+    assert peer.ask(Op.SNAPSHOT, **range_of(plain)).status is not Status.OK
+    assert copies(bench) == []

@@ -66,7 +66,7 @@ REQUESTS = [
     Request(Op.GATHER, 10, 5, 4096, 16, payload=bytes(16)),
     Request(Op.FROM, 11, 6, 4096, 16, kernel=2, payload=bytes(8), numbers=1),
     Request(Op.UPDATE, 13, 8, 4096, 8, kernel=64, payload=bytes(72), numbers=1),
-    Request(Op.SNAPSHOT, 14, 8, 4096, 1 << 30, payload=bytes(8)),
+    Request(Op.SNAPSHOT, 14, 8, 4096, 1 << 30),
     Request(Op.LEND, 15, 8, 4096, 2 << 20),
     Request(Op.STAMPS, 16, 8, 4096, 1 << 30),
     Request(Op.DOT, 17, 8, 4096, 16, payload=bytes(8)),
