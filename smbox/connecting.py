@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack
 from typing import Any, Final
 
 from msgspec.structs import replace
 
 from smbox.box import Box
 from smbox.config import ClientConfig, addresses_of
-from smbox.errors import ConfigError, SmboxError
-from smbox.many.box import ManyBox
-from smbox.many.striping import Node
+from smbox.errors import ConfigError
+from smbox.many import connecting as many
 from smbox.paths.pair import PathPair
 
 NO_ADDRESS: Final = (
@@ -60,23 +58,9 @@ def connect(
     config = replace(ClientConfig.from_env(os.environ), **given)
     if config.address is None:
         raise ConfigError(NO_ADDRESS)
-    with ExitStack() as opened:
-        nodes: dict[int, Node] = {}
-        for each in addresses_of(config.address):
-            paths = PathPair(replace(config, address=each))
-            opened.callback(paths.close)
-            try:
-                node_id = paths.control().node.node_id
-            except SmboxError as error:
-                error.facts.setdefault("address", each)
-                raise
-            if node_id in nodes:
-                raise ConfigError(
-                    "two addresses lead to nodes of one id: start each memory node with a"
-                    " --node-id of its own, and name each once",
-                    node=node_id,
-                    addresses=[nodes[node_id].address, each],
-                )
-            nodes[node_id] = Node(paths, node_id)
-        opened.pop_all()
-    return ManyBox(nodes.values()) if len(nodes) > 1 else nodes.popitem()[1].box
+    addresses = addresses_of(config.address)
+    if len(addresses) > 1:
+        return many.connect(config, addresses)
+    paths = PathPair(replace(config, address=addresses[0]))
+    paths.open()
+    return Box(paths)

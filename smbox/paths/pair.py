@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from smbox.address import GlobalAddress
 from smbox.config import ClientConfig
 from smbox.deadline import check_seconds, deadline_of, left_s, request_timeout_s
-from smbox.errors import AddressRangeError, ConfigError, PeerLostError
+from smbox.errors import AddressRangeError, ConfigError, PeerLostError, SmboxError
 from smbox.handle import Handle
 from smbox.paths.control import ControlPath
 from smbox.paths.opening import DataPath, OpenPaths, open_paths
@@ -176,7 +176,11 @@ class PathPair:
             if self.is_closed:
                 raise ConfigError("the box was closed", address=self.config.address)
             if self._opened is None:
-                opened = self._opener(self.config)
+                try:
+                    opened = self._opener(self.config)
+                except SmboxError as error:
+                    error.facts.setdefault("address", self.config.address)
+                    raise
                 self._uuid = opened.control.node.uuid
                 self._opened = opened
             return self._opened
