@@ -114,10 +114,10 @@ class Registry:
         return region
 
     def publish(self, address: int) -> None:
-        """Make a region live under its name; free it if another region has the name.
+        """Make a region live under its name.
 
         Raises:
-            RegionExistsError: another region has the name; this one was freed.
+            RegionExistsError: another region has the name; nothing changed.
             AddressRangeError: no region begins at this address.
         """
         region = self.at_address(address)
@@ -125,7 +125,6 @@ class Registry:
             return
         key = _key(region.spec)
         if key in self._names:
-            self._remove(region)
             raise RegionExistsError(_EXISTS, name=region.spec.name)
         region.header[RegionHeader.STATE] = RegionState.LIVE
         self._unpublished.pop(address, None)

@@ -15,7 +15,6 @@ from smbox.errors import (
     ConfigError,
     LimitError,
     LocalProtocolError,
-    RegionExistsError,
     RegionFreedError,
     RegionNotFoundError,
     SmboxError,
@@ -98,25 +97,9 @@ class ControlPath:
         return self._info(self._ask(Op.CREATE, body, RegionBody, timeout_s))
 
     def publish(self, info: RegionInfo, timeout_s: float) -> None:
-        """Publish a region under construction.
-
-        Raises:
-            RegionExistsError: the name is taken; ours is freed.
-        """
+        """Publish a region under construction; RegionExistsError: the name is taken."""
         body = messages.Publish(address=int(info.address))
-        call = Call(self._channel, Op.PUBLISH, body)
-        try:
-            _answer(call, Empty, timeout_s)
-        except RegionFreedError as error:
-            if call.copies < 2:
-                raise
-            # Either the first copy of our message found the name taken, and freed our region;
-            # or a restart of the node did, which keeps only published regions.
-            try:
-                self.find(info.name, info.kind, timeout_s)
-            except RegionNotFoundError:
-                raise error from None
-            raise RegionExistsError("a region of this name exists", name=info.name) from error
+        self._ask(Op.PUBLISH, body, Empty, timeout_s)
 
     def discard(self, token: bytes, *, published: bool = False) -> None:
         """Free the unpublished region of a CREATE with this token, without waiting.

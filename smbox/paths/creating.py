@@ -134,8 +134,6 @@ def _create_filled(
             operation = Operation(ours, "create", KernelCode.REPLACE, 1, 0, source.size, source)
             paths.finish(operation, optional_timeout_s(deadline_s))
             control.publish(ours, _answer_s(paths, deadline_s))
-        except RegionExistsError:
-            raise  # ours is freed
         except RegionFreedError:
             if deadline_s is None and left_s(limit_s) <= 0.0:
                 limit_s = deadline_of(paths.timeout_s)  # it made progress until now

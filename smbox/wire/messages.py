@@ -124,7 +124,7 @@ class Create(Body, frozen=True, kw_only=True):
 class Publish(Body, frozen=True):
     """Makes a BUILDING region live under its name.
 
-    If another region has the name, this one is freed, and the answer is REGION_EXISTS.
+    If another region has the name, nothing changes, and the answer is REGION_EXISTS.
     """
 
     address: Count

@@ -72,7 +72,7 @@ def test_an_unpublished_region_is_nobodys_until_it_is_published(client):
     assert client.control.find("w", RegionKind.ARRAY, WAIT_S) == ours
 
 
-def test_the_second_to_publish_gives_way(client):
+def test_the_second_to_publish_is_refused(client):
     first, second = (client.create(10, name="w", publish=False) for _ in range(2))
     client.control.publish(first, WAIT_S)
     with pytest.raises(RegionExistsError):
@@ -122,7 +122,7 @@ def test_long_lists_come_in_pages(client, monkeypatch):
     assert client.control.regions(WAIT_S) == infos
 
 
-def test_who_gave_way_and_did_not_hear_of_it_is_told_when_asking_again(node, clients):
+def test_who_was_refused_and_did_not_hear_of_it_is_told_when_asking_again(node, clients):
     script = FaultScript().cut(Op.PUBLISH, side="reply")
     client, other = clients(script.around(node.connect)), clients()
     ours = client.create(10, name="w", publish=False)
