@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -129,15 +129,11 @@ class Vector(Extent):
                 region=self.info.name,
                 dtype=self.info.dtype.name,
             )
-        ends = np.cumsum([count(each.first, each.limit, STRIPE_NBYTES) for each in pieces])
-        sums = np.zeros(ends[-1])
+        sums = np.zeros(sum(count(each.first, each.limit, STRIPE_NBYTES) for each in pieces))
         span = self.first, self.limit
         product = Product(self.info, *span, other.info, other.first, sums)
-
-        def total() -> float:
-            return _total(_total(part.tolist()) for part in np.split(sums, ends[:-1]))
-
-        return product, total
+        # From left to right: ``sum`` compensates in some Pythons, which gives other bits.
+        return product, lambda: functools.reduce(operator.add, sums.tolist(), 0.0)
 
 
 def _check_apart(piece: Piece, source: Piece) -> None:
@@ -184,8 +180,3 @@ def _pairs(extent: Extent, source: Extent) -> list[tuple[Piece, Piece]]:
             source_nodes=[other.info.address.node for other in others],
         )
     return list(zip(pieces, others, strict=True))
-
-
-def _total(sums: Iterable[float]) -> float:
-    """Add from left to right; ``sum`` compensates in some Pythons, which gives other bits."""
-    return functools.reduce(operator.add, sums, 0.0)
