@@ -114,7 +114,10 @@ class NativeError(SmboxError, ImportError):
 
 
 class RemoteError(SmboxError):
-    """The node or the memory refused the operation; nothing was changed."""
+    """The node or the memory refused the operation; nothing was changed.
+
+    Exception: the other parts of a striped region; see ``facts["ranges_done"]``.
+    """
 
 
 class RegionNotFoundError(RemoteError, KeyError):

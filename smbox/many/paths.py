@@ -19,7 +19,7 @@ from smbox.many.striping import Nodes, StripedInfo, versions_of
 from smbox.paths.readings import PathRequest
 from smbox.paths.sinks import Bytes
 from smbox.paths.work import ByteRange, RegionInfo
-from smbox.work import Work
+from smbox.work import NestedCallError, Work
 
 VERSION_TURN_S: Final = 0.02
 """How long a wait for a version waits for one part before it turns to the next."""
@@ -149,13 +149,16 @@ class ManyWork(Group[Share]):
     """
 
     def advance(self, deadline_s: float) -> bool:
-        """Drive all shares; the outcome in an error is that of the whole request."""
+        """Drive all shares; an error tells the whole outcome, a refusal unless it is "none"."""
         try:
             return super().advance(deadline_s)
+        except NestedCallError:
+            raise
         except SmboxError as error:
-            if "outcome" not in error.facts:
-                raise
             whole = {"outcome": self.outcome(), "parts": self._known()}
+            if whole["outcome"] == "none" and "outcome" not in error.facts:
+                raise
+            whole["ranges_done"] = self.ranges_done()
             raise type(error)(error.message, **error.facts | whole) from error
 
     def ranges_done(self) -> list[ByteRange]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from smbox.errors import PeerLostError, RequestTimeoutError
+from smbox.errors import PeerLostError, RegionFreedError, RequestTimeoutError
 
 X = np.arange(12, dtype=np.float32)
 SHORT_S = 0.3
@@ -162,6 +162,22 @@ def test_a_timeout_tells_what_failed_elsewhere(hasty, region, team):
         region.put(X)
     assert "freed" in caught.value.facts["failed"][0]
     assert caught.value.facts["parts"][1] == "all"
+
+
+@pytest.mark.parametrize("verb", ["accumulate", "fetch_and_op"])
+def test_a_refusal_at_one_node_tells_what_happened_at_the_others(hasty, region, verb):
+    freed = region.parts[1].address
+    hasty.free(next(info for info in hasty.regions() if info.address == freed))
+    with pytest.raises(RegionFreedError) as caught:
+        getattr(region, verb)(X)
+    facts = caught.value.facts
+    assert (facts["node"], facts["outcome"]) == (1, "partial")
+    assert facts["parts"] == {0: "all", 1: "none", 5: "all"}
+    assert facts["ranges_done"] == [(0, 16), (32, 48)]
+    assert region[:4].get().tolist() == (2 * X[:4]).tolist()
+    with pytest.raises(RegionFreedError) as caught:
+        getattr(region[4:8], verb)(X[4:8])
+    assert "outcome" not in caught.value.facts  # nothing was changed anywhere
 
 
 def test_a_wait_names_the_node_that_is_lost_and_changed_nothing(region, team):
