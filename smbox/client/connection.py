@@ -30,7 +30,7 @@ from smbox.errors import (
     SessionExpiredError,
     SmboxError,
 )
-from smbox.memory import layout
+from smbox.memory import layout, limits
 from smbox.memory.segment import Segment
 from smbox.wire.codec import Reply, Request, decode_reply, encode_request
 from smbox.wire.header import Buffer
@@ -130,13 +130,18 @@ class Identity:
         return replace(hello, proof=client_proof(cookie, challenge, hello))
 
     def accept_challenge(self, error: AccessDeniedError) -> bool:
-        """Take the node's challenge from its refusal; False if this host cannot answer it."""
-        challenge = Challenge.from_facts(error.facts)
-        if challenge is None:
+        """Take the node's challenge from its refusal; False if this host cannot answer it.
+
+        Raises:
+            SystemLimitError: the cookie cannot be read at present; no challenge was taken.
+        """
+        if (challenge := Challenge.from_facts(error.facts)) is None:
             return False
         try:
             with Segment.attach(layout.cookie_name(challenge.node_name)) as segment:
                 self._cookie = segment.bytes.tobytes()
+        except limits.SystemLimitError:
+            raise
         except SegmentError:
             return False
         self._challenge = challenge

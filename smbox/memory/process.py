@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from typing import Final
 
+from smbox.memory.limits import refusal
+
 _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
@@ -15,11 +17,16 @@ def start_time(pid: int) -> int:
     """Return the start time of a process in ticks since boot, or 0 if there is none.
 
     Reads field 22 of /proc/PID/stat (proc(5)); the command name before it may hold any bytes.
+
+    Raises:
+        SegmentError: the file cannot be read, as with too many open files.
     """
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
         return 0
+    except OSError as error:
+        raise refusal(f"read the start time of process {pid}", error) from error
     fields = stat[stat.rindex(b")") + 2 :].split()
     return 0 if fields[0] in {b"Z", b"X"} else int(fields[19])
 

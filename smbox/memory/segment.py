@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from smbox.errors import OutOfMemoryError, SegmentError
 from smbox.memory import layout, mapping
 from smbox.memory.layout import WORD_NBYTES
+from smbox.memory.limits import refusal
 
 DIRECTORY = Path("/dev/shm")  # noqa: S108 - where Linux keeps POSIX shared memory
 MODE = 0o600
@@ -49,7 +50,7 @@ class Segment:
         try:
             self.bytes: NDArray[np.uint8] = mapping.map_shared(fd, nbytes)
         except OSError as error:
-            raise _refusal(f"map segment {name}", error) from error
+            raise refusal(f"map segment {name}", error) from error
 
     @classmethod
     def create(cls, name: str, nbytes: int) -> Self:
@@ -221,6 +222,7 @@ def open_trusted(name: str, flags: int = 0) -> int:
 
     Raises:
         NoSegmentError: the file does not exist.
+        SystemLimitError: this process or host has too many open files, or too little memory.
         SegmentError: it cannot be opened, belongs to another user, or others may write it.
     """
     flags |= os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -231,7 +233,7 @@ def open_trusted(name: str, flags: int = 0) -> int:
     except FileNotFoundError as error:
         raise NoSegmentError(f"no segment {name}") from error
     except (OSError, ValueError) as error:
-        raise _refusal(f"open segment {name}", error) from error
+        raise refusal(f"open segment {name}", error) from error
     if not _is_own(os.fstat(fd)):
         os.close(fd)
         raise SegmentError(
@@ -252,15 +254,6 @@ def is_untrusted(name: str) -> bool:
 def _is_own(found: os.stat_result) -> bool:
     is_shared = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     return stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not is_shared
-
-
-def _refusal(what: str, error: OSError | ValueError) -> SegmentError:
-    """Return the error of a system call, with the limit of the system to raise."""
-    cures = {
-        errno.EMFILE: "; too many open files: raise ulimit -n",
-        errno.ENOMEM: "; too many mappings or too little memory: raise vm.max_map_count",
-    }
-    return SegmentError(f"cannot {what}: {error}{cures.get(getattr(error, 'errno', 0), '')}")
 
 
 def no_room(name: str, nbytes: int) -> OutOfMemoryError:
@@ -297,4 +290,4 @@ def listing(prefix: str) -> list[str]:
     try:
         return sorted(name for name in os.listdir(DIRECTORY) if name.startswith(prefix))
     except OSError as error:
-        raise _refusal("list segments", error) from error
+        raise refusal("list segments", error) from error

@@ -61,12 +61,14 @@ def why_not_native(
     """Return why this process has no native library; None if it has one. Loads nothing.
 
     Raises:
-        NativeError: the library was built from other sources than those beside it.
+        NativeError: the library was built from other sources than those beside it, or these
+            cannot be read.
     """
     unwanted = compiling.why_unwanted(environ)
     if unwanted is not None:
         return unwanted
-    if (folder / compiling.file_name(folder)).is_file():
+    wanted = _file_name(folder)
+    if (folder / wanted).is_file():
         return None
     stale = compiling.built_files(folder)
     if stale:
@@ -74,9 +76,16 @@ def why_not_native(
             "the native library was not built from the sources and flags beside it: "
             f"{HOW_TO_BUILD}",
             found=stale[0].name,
-            expected=compiling.file_name(folder),
+            expected=wanted,
         )
     return f"the native library is not built: {HOW_TO_BUILD}"
+
+
+def _file_name(folder: Path) -> str:
+    try:
+        return compiling.file_name(folder)
+    except OSError as error:
+        raise NativeError(f"the native library's sources cannot be read: {error}") from error
 
 
 @functools.cache
@@ -89,7 +98,7 @@ def load() -> Library:
     why_not = why_not_native()
     if why_not is not None:
         raise NativeError(why_not)
-    file = compiling.FOLDER / compiling.file_name()
+    file = compiling.FOLDER / _file_name(compiling.FOLDER)
     try:
         short, long = ctypes.PyDLL(str(file)), ctypes.CDLL(str(file))
     except OSError as error:

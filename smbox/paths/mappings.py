@@ -12,7 +12,7 @@ from typing import Final
 
 from smbox.address import OFFSET_MAX
 from smbox.errors import PeerLostError, RegionFreedError, SegmentError
-from smbox.memory import layout
+from smbox.memory import layout, limits
 from smbox.memory.layout import RegionHeader, RegionState, Superblock
 from smbox.memory.locks import LockFile
 from smbox.memory.mapped import MappedRegion
@@ -79,10 +79,16 @@ class Mappings:
 
 
 def why_not_shared(node: NodeInfo) -> str | None:
-    """Return why this process cannot map the node's memory; None if it can."""
+    """Return why this process cannot map the node's memory; None if it can.
+
+    Raises:
+        SystemLimitError: a limit of the system keeps it from finding that out.
+    """
     try:
         uuid, found_format = _found(node.name)
         LockFile(node.name).close()
+    except limits.SystemLimitError:
+        raise
     except SegmentError as error:
         return f"the node's memory is not in this /dev/shm ({error.message})"
     if found_format != layout.FORMAT:  # the uuid may be elsewhere in another format
@@ -94,11 +100,17 @@ def why_not_shared(node: NodeInfo) -> str | None:
 
 
 def check_not_another(node: NodeInfo) -> None:
-    """Raise PeerLostError if another memory has the node's name, but not if none has it."""
+    """Raise PeerLostError if another memory has the node's name, but not if none has it.
+
+    Raises:
+        SystemLimitError: as ``why_not_shared``.
+    """
     try:
         uuid, _ = _found(node.name)
     except NoSegmentError:  # the node has stopped
         return
+    except limits.SystemLimitError:
+        raise
     except SegmentError:
         uuid = b""
     if uuid != node.uuid:
@@ -114,7 +126,11 @@ def _found(node: str) -> tuple[bytes, int]:
 
 
 def check_still_shared(node: NodeInfo) -> None:
-    """Raise PeerLostError if this process cannot map the node's memory."""
+    """Raise PeerLostError if this process cannot map the node's memory.
+
+    Raises:
+        SystemLimitError: as ``why_not_shared``.
+    """
     why_not = why_not_shared(node)
     if why_not is not None:
         raise PeerLostError(f"connect again: {why_not}", node=node.name, outcome="none")

@@ -69,6 +69,7 @@ def open_paths(config: ClientConfig) -> OpenPaths:
         ConfigError: no address, or the requested transport cannot work here.
         ConnectError: no node answers there.
         AccessDeniedError: the node serves only its own host and user.
+        SegmentError: a limit of the system keeps this process from mapping the memory.
         NativeError: the memory could be mapped, but the native library is out of date.
     """
     remote = open_remote(config)
@@ -91,7 +92,7 @@ def why_messages(config: ClientConfig, node: NodeInfo) -> str | None:
 
     Raises:
         ConfigError: the requested transport cannot work.
-        NativeError: as ``open_paths``.
+        SegmentError, NativeError: as ``open_paths``.
     """
     asked = config.transport
     if asked in {"tcp", "ipc"}:
@@ -101,7 +102,7 @@ def why_messages(config: ClientConfig, node: NodeInfo) -> str | None:
                 f"transport {asked} cannot work: the scheme of the address is {scheme}",
                 address=config.address,
             )
-        return why_not_shared(node) or f"transport {asked} was requested"
+        return f"transport {asked} was requested"
     why_not = library.why_not_native() or why_not_shared(node)
     if why_not is not None and asked == "shm":
         raise ConfigError(f"transport shm cannot work: {why_not}", node=node.name)

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import linecache
 import os
+import resource
 import secrets
 import sys
 import time
@@ -276,3 +277,19 @@ def held(solo):
             locks.close()
 
     return hold
+
+
+@pytest.fixture
+def no_more_files():
+    """A context in which this process can open no file."""
+
+    @contextlib.contextmanager
+    def limited():
+        before, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, most))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (before, most))
+
+    return limited

@@ -5,6 +5,9 @@ import subprocess
 import sys
 import time
 
+import pytest
+
+from smbox.errors import SegmentError
 from smbox.memory import process
 
 
@@ -25,6 +28,11 @@ def test_a_zombie_does_not_live():
     assert not process.is_alive(child.pid, began)
     child.communicate()
     assert process.start_time(child.pid) == 0
+
+
+def test_who_can_open_no_file_learns_nothing_of_a_process(no_more_files):
+    with no_more_files(), pytest.raises(SegmentError, match="ulimit"):
+        process.identity()
 
 
 PARENT = """

@@ -8,6 +8,7 @@ import pytest
 
 from smbox.errors import OutOfMemoryError, SegmentError
 from smbox.memory import segment
+from smbox.memory.limits import SystemLimitError
 from smbox.memory.segment import NoSegmentError, Segment
 
 
@@ -93,14 +94,15 @@ def test_names_move(name):
 
 
 @pytest.mark.parametrize(
-    ("number", "cure"), [(errno.EMFILE, "ulimit"), (errno.ENOMEM, "map_count")]
+    ("number", "cure"),
+    [(errno.EMFILE, "ulimit"), (errno.ENFILE, "file-max"), (errno.ENOMEM, "map_count")],
 )
 def test_a_limit_of_the_system_is_told_with_its_cure(name, monkeypatch, number, cure):
     def full(*_args):
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(segment.mapping, "map_shared", full)
-    with pytest.raises(SegmentError, match=cure):
+    with pytest.raises(SystemLimitError, match=cure):
         Segment.create(name, 4096)
     with pytest.raises(NoSegmentError):
         Segment.attach(name)

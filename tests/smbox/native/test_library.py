@@ -63,6 +63,12 @@ def test_a_stale_library_is_refused_with_the_command_that_builds_it(folder: Path
     assert caught.value.facts == {"found": old.name, "expected": compiling.file_name(folder)}
 
 
+def test_sources_that_cannot_be_read_are_an_error(folder: Path, no_more_files):
+    (folder / compiling.file_name(folder)).touch()
+    with no_more_files(), pytest.raises(NativeError, match="Too many open files"):
+        library.why_not_native({}, folder)
+
+
 def test_a_library_of_another_machine_is_not_a_stale_one(folder: Path):
     other = "aarch64" if platform.machine() == "x86_64" else "x86_64"
     (folder / compiling.file_name(folder, other)).touch()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from smbox.config import ClientConfig
-from smbox.errors import ConfigError
+from smbox.errors import ConfigError, SegmentError
 from smbox.native import library
 from smbox.paths import opening
 from smbox.paths.local import LocalPath
@@ -26,6 +26,14 @@ def test_shared_memory_is_mapped(solo, transport):
 
 def test_auto_takes_messages_where_memory_is_not_shared():
     assert "not in this /dev/shm" in why_messages(config("auto"), ELSEWHERE)
+
+
+def test_auto_takes_no_messages_for_want_of_descriptors(solo, monkeypatch, no_more_files):
+    monkeypatch.setattr(library, "why_not_native", lambda: None)
+    with no_more_files():
+        with pytest.raises(SegmentError, match="ulimit"):
+            why_messages(config("auto"), solo.control.node)
+        assert why_messages(config("tcp"), solo.control.node) == "transport tcp was requested"
 
 
 def test_shm_that_cannot_work_says_why():

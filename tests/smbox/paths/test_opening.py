@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from smbox.config import ClientConfig
-from smbox.errors import AccessDeniedError, ConfigError, ConnectError, SmboxError
+from smbox.errors import AccessDeniedError, ConfigError, ConnectError, SegmentError, SmboxError
 from smbox.memory import layout
 from smbox.memory.segment import unlink
 from smbox.paths import opening
@@ -52,6 +52,11 @@ def test_a_host_that_nobody_knows_is_called_that(monkeypatch):
 def test_who_cannot_read_the_cookie_is_refused(node):
     unlink(layout.cookie_name(node.name))
     with pytest.raises(AccessDeniedError):
+        open_over(node.connect, "inproc://node", CONFIG)
+
+
+def test_a_cookie_that_cannot_be_opened_at_present_is_no_refusal(node, no_more_files):
+    with no_more_files(), pytest.raises(SegmentError, match="ulimit"):
         open_over(node.connect, "inproc://node", CONFIG)
 
 

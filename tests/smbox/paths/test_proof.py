@@ -8,8 +8,9 @@ from msgspec.structs import replace
 from smbox.errors import PeerLostError
 from smbox.memory import layout
 from smbox.memory.layout import Superblock
+from smbox.memory.limits import SystemLimitError
 from smbox.memory.segment import Segment
-from smbox.paths.mappings import check_still_shared, why_not_shared
+from smbox.paths.mappings import check_not_another, check_still_shared, why_not_shared
 
 
 def test_the_memory_itself_is_the_proof(solo):
@@ -28,6 +29,12 @@ def test_memory_of_another_node(solo):
     with pytest.raises(PeerLostError, match="another node") as caught:
         check_still_shared(node)
     assert caught.value.facts["outcome"] == "none"
+
+
+@pytest.mark.parametrize("check", [why_not_shared, check_still_shared, check_not_another])
+def test_who_can_open_no_file_has_no_proof_of_either(solo, no_more_files, check):
+    with no_more_files(), pytest.raises(SystemLimitError, match="ulimit"):
+        check(solo.control.node)
 
 
 def test_memory_of_another_format(solo):

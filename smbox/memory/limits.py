@@ -1,0 +1,25 @@
+"""Errors of system calls that name the limit of the system to raise."""
+
+from __future__ import annotations
+
+import errno
+from typing import Final
+
+from smbox.errors import SegmentError
+
+_CURES: Final = {
+    errno.EMFILE: "; too many open files: raise ulimit -n",
+    errno.ENFILE: "; too many open files on this host: raise fs.file-max",
+    errno.ENOMEM: "; too many mappings or too little memory: raise vm.max_map_count",
+}
+
+
+class SystemLimitError(SegmentError):
+    """A limit of the system is reached; nothing is known about the segment or file."""
+
+
+def refusal(what: str, error: OSError | ValueError) -> SegmentError:
+    """Return the error of a system call; a SystemLimitError if a limit is reached."""
+    cure = _CURES.get(getattr(error, "errno", 0))
+    kind = SystemLimitError if cure else SegmentError
+    return kind(f"cannot {what}: {error}{cure or ''}")
