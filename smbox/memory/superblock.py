@@ -65,12 +65,16 @@ class OwnedSuperblock:
         Raises:
             NodeOwnedError: a running node owns it.
             SegmentError: it has another format or node id; nothing was changed.
+            OutOfMemoryError: /dev/shm is full; nothing is left of a new memory.
         """
         locks = _take_lock(node)
+        found: frozenset[str] | None = None
         try:
             found = frozenset(listing(f"{layout.PREFIX}{node}.")) - {layout.locks_name(node)}
             owned = cls(node, _attach_or_create(node, node_id), locks, found)
         except BaseException:
+            if found == frozenset():
+                unlink(layout.locks_name(node))
             locks.close()
             raise
         owned.memory_nbytes = memory_nbytes

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import os
+import secrets
 
 import numpy as np
 import pytest
 
 from smbox.errors import OutOfMemoryError, SegmentError
-from smbox.memory import layout, superblock
+from smbox.memory import layout, segment, superblock
 from smbox.memory.layout import Superblock
 from smbox.memory.node_memory import NodeMemory
 from smbox.memory.segment import Segment, listing
@@ -42,6 +43,14 @@ def test_addresses_end(memory):
     memory.superblock.words[Superblock.HIGH_WATER] = (1 << 48) - 4096
     with pytest.raises(OutOfMemoryError, match="addresses"):
         memory.superblock.take_address(4096)
+
+
+def test_a_start_without_room_leaves_nothing(monkeypatch):
+    name = f"t{secrets.token_hex(4)}"
+    monkeypatch.setattr(segment, "room_nbytes", lambda: 0)
+    with pytest.raises(OutOfMemoryError, match="no room"):
+        OwnedSuperblock.own(name, 1)
+    assert listing(f"smbox.{name}.") == []
 
 
 HASH_BIT = 1 << 40  # of the layout's hash
