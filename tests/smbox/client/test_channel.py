@@ -10,6 +10,7 @@ import pytest
 
 from smbox.errors import PeerLostError, RegionFreedError
 from smbox.memory.kernels import KernelCode
+from smbox.memory.segment import listing
 from smbox.testing.faults import FaultScript
 from smbox.wire.codec import decode_request
 from smbox.wire.header import LONG_NBYTES_MAX
@@ -177,3 +178,14 @@ def test_closing_ends_what_is_under_way_and_says_goodbye(node, clients):
     assert Op.BYE in [decode_request(frames).op for frames in node.seen]
     assert len(node.memory.channels) == 0
     client.close()
+
+
+def test_a_close_that_the_node_does_not_hear_leaves_row_and_ring(node, clients):
+    client = clients()
+    info = client.create(4)
+    client.finish(client.change(info, np.ones(4, np.float32), sink=OldBytes()))
+    rows, used_nbytes = len(node.memory.channels), node.memory.used_nbytes()
+    node.is_down = True
+    client.close()
+    assert (len(node.memory.channels), node.memory.used_nbytes()) == (rows, used_nbytes)
+    assert any(".ring" in name for name in listing(f"smbox.{node.name}."))
