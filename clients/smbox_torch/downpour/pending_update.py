@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from smbox import Handle
-from smbox.errors import RequestTimeoutError
 from smbox_torch.adapter import saved
 from smbox_torch.boxes import Array
+from smbox_torch.downpour.partial_push import PartialPush
 from smbox_torch.model.flat import FlatParameters
 from smbox_torch.optimizer.center import Center
 
@@ -43,8 +41,7 @@ class PendingUpdate:
         self.pending: list[Array] = [np.zeros_like(base) for base in self.base]
         self._has_pending = False  # False: the contents of ``pending`` were pushed
         self._is_loaded = False
-        self._in_doubt: tuple[int, Handle[Any]] | None = None
-        """The buffer whose push timed out, and its handle, which tells what the center has."""
+        self._partial = PartialPush()
 
     @contextmanager
     def ignoring_changes(self) -> Iterator[None]:
@@ -65,7 +62,7 @@ class PendingUpdate:
             RequestTimeoutError: an earlier push timed out, and the node still does not say what
                 it has applied. Nothing changed.
         """
-        self._settle()
+        self._partial.settle(self.pending)
         self._is_loaded = False
         try:
             self._collect()
@@ -107,46 +104,23 @@ class PendingUpdate:
         """Add the pending update to a center; with ``fetch``, read the sum into ``base``.
 
         Raises:
-            RequestTimeoutError: the node did not answer. The update stays pending; the next
-                :meth:`collecting` removes from it what the node has applied.
+            SmboxError: the push of one buffer failed; later ones were not sent. What the center
+                lacks stays pending. After a RequestTimeoutError, the next :meth:`collecting`
+                finds out how much of that buffer the node has applied.
         """
         sent = center.operands(self.pending)
         places = self.base if fetch else [None] * len(sent)
-        for at, (region, moved) in enumerate(zip(center.regions, sent, strict=True)):
-            try:
-                region.accumulate(moved, out=places[at])
-            except RequestTimeoutError as error:
-                for pushed in self.pending[:at]:
-                    pushed[...] = 0
-                # What a narrow operand lacks is in the sender's residual already.
-                for unsent, narrow in zip(self.pending[at:], sent[at:], strict=True):
-                    unsent[...] = narrow
-                if isinstance(error.handle, Handle):
-                    self._in_doubt = at, error.handle
-                raise
-        self.clear()
 
-    def _settle(self) -> None:
-        """Remove from the pending update what the node has applied of a push that timed out."""
-        if self._in_doubt is None:
-            return
-        at, handle = self._in_doubt
-        outcome = handle.outcome()
-        if outcome == "unknown":
-            raise RequestTimeoutError(
-                "the node does not say whether it has the update of an earlier step, whose push"
-                " timed out: call again, or continue from a checkpoint"
-            )
-        pending = self.pending[at]
-        whole = [(0, pending.nbytes)] if outcome == "all" else handle.ranges_done()
-        for first, limit in whole:
-            pending[first // pending.itemsize : limit // pending.itemsize] = 0
-        self._in_doubt = None
+        def add(at: int, moved: Array) -> None:
+            center.regions[at].accumulate(moved, out=places[at])
+
+        self._partial.push(self.pending, sent, add)
+        self.clear()
 
     def clear(self) -> None:
         """Discard the pending update, after it was pushed."""
         self._has_pending = False
-        self._in_doubt = None
+        self._partial.forget()
 
     def rebase(self) -> None:
         """Set ``base`` to x: the change since the last exchange is counted elsewhere."""
@@ -167,7 +141,7 @@ class PendingUpdate:
 
     def state(self) -> list[torch.Tensor]:
         """Return base and pending update as tensors; raises as :meth:`collecting`."""
-        self._settle()
+        self._partial.settle(self.pending)
         if not self._has_pending:
             for pending in self.pending:
                 pending[...] = 0
@@ -177,7 +151,8 @@ class PendingUpdate:
         """Restore what :meth:`state` returned."""
         for mine, kept in zip(self.base + self.pending, state, strict=True):
             _bytes(mine)[...] = kept.numpy()
-        self._has_pending, self._in_doubt = True, None
+        self._has_pending = True
+        self._partial.forget()
 
 
 def _same(one: Sequence[Array], other: Sequence[Array]) -> bool:

@@ -34,6 +34,7 @@ from smbox.optimizer import code_of, settings_of
 from smbox_torch.adapter import as_array, saved
 from smbox_torch.boxes import Array, OptimizerLike, SteppingBoxLike
 from smbox_torch.checks import check_optimizer, real, whole
+from smbox_torch.downpour.partial_push import PartialPush
 from smbox_torch.downpour.pending_update import PendingUpdate
 from smbox_torch.optimizer.center import Shared
 from smbox_torch.optimizer.options import BoxOptions
@@ -103,6 +104,7 @@ class ServerDownpour(BoxOptimizer):
             for region in self.center.regions
         ]
         self.gathered: list[Array] = [np.zeros_like(b.host) for b in self.flat.buffers]
+        self._partial = PartialPush()
         self._outside_changes = PendingUpdate(self.flat)
 
     def _agreed(self) -> dict[str, object]:
@@ -120,16 +122,21 @@ class ServerDownpour(BoxOptimizer):
 
     def _advance(self) -> None:
         self.flat.attach_gradients()
+        self._settle()
         for buffer, gathered in zip(self.flat.buffers, self.gathered, strict=True):
             if buffer.gradient is not None:
                 np.add(gathered, as_array(buffer.gradient.cpu()), out=gathered)
-        self._outside_changes.collect()
         self._local_step()
         self._outside_changes.rebase()
         push, fetch = self.steps % self.n_push == 0, self.steps % self.n_fetch == 0
         if not (push or fetch):
             return
         self._exchange(push=push, fetch=fetch)
+
+    def _settle(self) -> None:
+        """Find out what to push; RequestTimeoutError if the node does not say what it has."""
+        self._partial.settle(self.gathered)
+        self._outside_changes.collect()
 
     def _exchange(self, *, push: bool, fetch: bool) -> None:
         with self._exchanging((push + fetch) * self.center.sent_nbytes):
@@ -146,9 +153,10 @@ class ServerDownpour(BoxOptimizer):
         lr = self.server_lr
         self._outside_changes.push_if_any(self.center)
         sent = self.center.operands(self.gathered)
-        for server, gradient, gathered in zip(self._servers, sent, self.gathered, strict=True):
-            server.step(gradient, lr=lr)
-            gathered[...] = 0
+        self._partial.push(
+            self.gathered, sent, lambda at, gradient: self._servers[at].step(gradient, lr=lr)
+        )
+        self._clear()
         self._average_buffers()
 
     def center_into(self, model: torch.nn.Module) -> None:
@@ -157,7 +165,7 @@ class ServerDownpour(BoxOptimizer):
             super().center_into(model)
 
     def _share(self) -> None:
-        self._outside_changes.collect()
+        self._settle()
         self._exchange(push=True, fetch=True)
 
     def _shared(self) -> Iterator[Shared]:
@@ -165,16 +173,23 @@ class ServerDownpour(BoxOptimizer):
         yield from map(_State, self._servers)
 
     def _extra_state(self) -> dict[str, Any]:
+        self._partial.settle(self.gathered)
         gathered = [saved(each) for each in self.gathered]
         return {"gathered": gathered, "changes": self._outside_changes.state()}
 
     def _load_extra_state(self, extra: dict[str, Any]) -> None:
         for mine, kept in zip(self.gathered, extra["gathered"], strict=True):
             mine[...] = kept.numpy().view(mine.dtype)
+        self._partial.forget()
         self._outside_changes.load_state(extra["changes"])
 
     def _forget_unshared(self) -> None:
         self._outside_changes.reset()
+        self._clear()
+
+    def _clear(self) -> None:
+        """Set ``gathered`` to 0: the center has it, or another worker pushes it."""
+        self._partial.forget()
         for gathered in self.gathered:
             gathered[...] = 0
 

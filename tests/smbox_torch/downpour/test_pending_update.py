@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from smbox import Handle
-from smbox.errors import RequestTimeoutError
+from smbox.errors import OutOfMemoryError, RequestTimeoutError
 from smbox_torch.downpour.pending_update import PendingUpdate
 from smbox_torch.model.flat import FlatParameters
 from smbox_torch.model.precision import Sender
@@ -129,6 +129,51 @@ def test_a_push_that_timed_out_is_repeated_as_far_as_it_was_not_applied(
     with moves.collecting():
         moves.push(center)
     assert center.got == left
+
+
+class Full:
+    """A center of several regions, whose memory is full for all but the first at first."""
+
+    def __init__(self, senders: list[Sender]) -> None:
+        self.senders, self.is_full = senders, True
+        self.regions = [self.Region(self, at) for at in range(len(senders))]
+
+    class Region:
+        def __init__(self, center: Full, at: int) -> None:
+            self.center, self.at, self.got = center, at, np.zeros(2)
+
+        def accumulate(self, moved: np.ndarray, out: np.ndarray | None = None) -> None:
+            if self.at and self.center.is_full:
+                raise OutOfMemoryError("full")
+            self.got = self.got + moved
+
+    def operands(self, values: list[np.ndarray]) -> list[np.ndarray]:
+        return [s.operand(each) for s, each in zip(self.senders, values, strict=True)]
+
+
+@pytest.mark.parametrize("wire", [torch.float32, torch.float16])
+def test_a_push_that_failed_is_repeated_for_the_regions_that_lack_it(wire: torch.dtype):
+    members = [
+        torch.nn.Parameter(torch.zeros(2, dtype=d)) for d in (torch.float64, torch.float32)
+    ]
+    flat = FlatParameters(members)
+    moves = PendingUpdate(flat)
+    center = Full(
+        [
+            Sender(2, buffer.wide.dtype, wire if buffer.dtype == "float32" else torch.float64)
+            for buffer in flat.buffers
+        ]
+    )
+    for member in members:
+        member.data.add_(0.1)
+    with pytest.raises(OutOfMemoryError), moves.collecting():
+        moves.push(center)
+    center.is_full = False
+    for _ in range(2):
+        with moves.collecting():
+            moves.push(center)
+    for region in center.regions:
+        assert region.got == pytest.approx([0.1, 0.1], abs=1e-7)
 
 
 def test_nothing_changes_while_the_node_does_not_say_what_it_has():
