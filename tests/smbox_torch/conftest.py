@@ -256,7 +256,7 @@ Hook = Callable[[str, Any], Callable[..., Any] | None]
 
 
 class HookedBox:
-    """A box that calls ``before(verb, region)`` before each put, put_nb and get of a buffer.
+    """A box that calls ``before(verb, region)`` before each put, put_nb and get_nb of a buffer.
 
     Buffers are regions of a publication. A function that it returns is called instead.
     """
@@ -287,7 +287,9 @@ class _HookedRegion:
         return _HookedRegion(self._region[part], self._before)
 
     def __getattr__(self, name: str) -> Any:
-        instead = self._before(name, self._region) if name in {"put", "put_nb", "get"} else None
+        instead = (
+            self._before(name, self._region) if name in {"put", "put_nb", "get_nb"} else None
+        )
         return instead or getattr(self._region, name)
 
 

@@ -25,7 +25,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple, Self
 
 import msgspec
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from smbox import Box, ConfigError, LimitError, RegionFreedError, RegionNotFoundError, dtypes
 from smbox_torch.adapter import dtype_name
@@ -197,13 +199,8 @@ def buffer_name(name: str, term: int, buffer: int) -> str:
     return f"{name}.{term}.buffer-{buffer}"
 
 
-def layout_of(box: Box, name: str, term: int) -> Layout:
-    """Read a term's layout.
-
-    Raises:
-        RegionNotFoundError, RegionFreedError: the regions of this term were freed.
-    """
-    described = box.attach(layout_name(name, term), timeout_s=None).get()
+def layout_of(described: NDArray[np.uint8]) -> Layout:
+    """Return the layout that the region of a term's layout contains."""
     return msgspec.json.decode(described.tobytes(), type=Layout)
 
 

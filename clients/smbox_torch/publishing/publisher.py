@@ -153,7 +153,8 @@ class Publisher:
         """Return the names of the regions that a reader of the newest version needs."""
         term, version = self._newest()
         try:
-            keep = publication.layout_of(self._box, self._name, term).keep
+            region = self._box.attach(publication.layout_name(self._name, term), timeout_s=None)
+            keep = publication.layout_of(region.get()).keep
         except RegionNotFoundError:  # nothing is published, or it was freed
             return ()
         return (

@@ -5,11 +5,18 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import torch
 
-from smbox import ConfigError, LayoutMismatchError, RequestTimeoutError
+from smbox import (
+    Box,
+    ConfigError,
+    Handle,
+    LayoutMismatchError,
+    Region,
+    RequestTimeoutError,
+)
 from smbox.deadline import check_seconds
 from smbox_torch.checks import whole
 from smbox_torch.publishing.publication import (
@@ -23,6 +30,14 @@ from smbox_torch.publishing.publication import (
 )
 
 __all__ = ["Pull"]
+
+POLL_S: Final = 0.1
+"""Time between two looks at the progress of a read."""
+
+QUIET_S: Final = 0.6
+"""Time without data after which a read ends that continues after the deadline of its pull."""
+
+SILENT: Final = "the memory did not answer in time"
 
 
 class Pull:
@@ -72,7 +87,7 @@ class Pull:
         """Set the deadline to the past, so that the pull ends."""
         self._deadline_s = -math.inf
 
-    def timeout(self, message: str) -> RequestTimeoutError:
+    def timeout(self, message: str, **facts: object) -> RequestTimeoutError:
         """Return the error for a pull that timed out."""
         return RequestTimeoutError(
             message,
@@ -80,7 +95,62 @@ class Pull:
             at_least=self.at_least,
             timeout_s=self._timeout_s,
             outcome="none",
+            **facts,
         )
+
+    def open(self, box: Box, name: str, limit_s: float) -> Region:
+        """Return a region; do not wait until it exists.
+
+        Args:
+            box: connection to the memory.
+            name: name of the region.
+            limit_s: longest time to wait for an answer, the timeout of the box.
+
+        Raises:
+            RegionNotFoundError, RegionFreedError: it does not exist.
+            RequestTimeoutError: the memory did not answer within the time of the pull.
+        """
+        end_s = min(self._deadline_s, time.monotonic() + limit_s)
+        try_s = 0.0
+        while True:
+            try:  # attach waits as long for the region: begin with short times
+                return box.attach(name, timeout_s=try_s)
+            except RequestTimeoutError as error:
+                left_s = min(end_s - time.monotonic(), self.left_s())
+                if left_s <= 0:
+                    raise self.timeout(SILENT) from error
+            try_s = min(2 * try_s + 1.0, left_s)
+
+    def read(self, region: Region, out: torch.Tensor | None = None) -> Any:
+        """Return the contents of a region, in ``out`` if it is given.
+
+        After the deadline it goes on as long as data arrives, at intervals of at most QUIET_S
+        or twice the longest one so far.
+
+        Raises:
+            RegionFreedError: the region was freed.
+            RequestTimeoutError: the memory did not answer within the time of the pull, or no
+                data arrived within the timeout of the box. ``out`` may be overwritten in part;
+                nothing more is written to it.
+        """
+        handle = region.get_nb(out=out)
+        try:
+            self._receive(handle)
+            return handle.result()
+        except BaseException:
+            handle.cancel()
+            raise
+
+    def _receive(self, handle: Handle[Any]) -> None:
+        """Wait until a read has ended; RequestTimeoutError as ``read``."""
+        progress, moved_s, quiet_s = handle.work.progress(), time.monotonic(), QUIET_S
+        while not handle.advance(time.monotonic() + POLL_S):
+            silent_s = time.monotonic() - moved_s
+            if handle.work.progress() != progress:
+                progress, moved_s = handle.work.progress(), time.monotonic()
+                quiet_s = max(quiet_s, 2 * silent_s)
+            elif silent_s >= (quiet_s if self.left_s() <= 0 else handle.timeout_s):
+                raise self.timeout(SILENT, **handle.facts())
 
     def select(self, layout: Layout) -> dict[str, Entry]:
         """Return the entries to read, by name.

@@ -104,8 +104,8 @@ class Subscriber:
             into: module or state dict to copy the version into, on any device. Floating-point
                 values are converted to the dtypes of its tensors. None: only set ``state``.
             newer_than: a version, such as the result of the last pull; 0: any version will do.
-            timeout_s: seconds to wait for a version. A copy that has begun may take longer, as
-                long as data arrives.
+            timeout_s: seconds to wait for a version and for the memory. A copy that has begun
+                may take longer, as long as data arrives.
             names: pull only these tensors. ``into`` must have them; its other tensors do not
                 change. None: pull all tensors; ``into`` must have the same names.
             version: pull exactly this version; wait until it is published.
@@ -134,8 +134,9 @@ class Subscriber:
     ) -> int:
         """Pull without blocking the event loop; see ``pull``.
 
-        A cancelled pull has ended when CancelledError is raised, at most half a second later if
-        it was waiting for a version. ``into`` is then unchanged or holds one complete version.
+        A cancelled pull has ended when CancelledError is raised. That takes at most half
+        a second if it was waiting for a version, and a few seconds if the memory does not
+        answer. ``into`` is then unchanged or holds one complete version.
         """
         pull = Pull(into, newer_than, timeout_s, names, version)
         task = asyncio.ensure_future(asyncio.to_thread(self._pull, pull, POLL_S))
@@ -189,7 +190,7 @@ class Subscriber:
                     "let the publisher keep more",
                     publication=self._name,
                     version=version,
-                    newest=Newest.of(self._counter.value).version,
+                    newest=Newest.of(self._counter.wait(0, timeout_s=0.0)).version,
                 )
             newest = self._await(pull, newest, poll_s)
 
@@ -212,16 +213,17 @@ class Subscriber:
         """Copy a version into ``state``; return False if it is not in the memory."""
         try:
             if self._term is None or self._term.number != term:
-                self._term = _TermReader(self._box, self._name, term)
+                limit_s = self._counter.paths.timeout_s
+                self._term = _TermReader(self._box, self._name, term, limit_s, pull)
             chosen = pull.select(self._term.layout)
-            buffer = self._term.buffer(version)
-            if _version_in(buffer) != version:
+            buffer = self._term.buffer(version, pull)
+            if _version_in(buffer, pull) != version:
                 return False
             memory = self._emptied(self._term.layout)
             for first, limit in publication.runs(chosen.values()):
                 data = buffer[HEAD_NBYTES + first : HEAD_NBYTES + limit]
-                data.get(out=memory[first:limit])
-            if _version_in(buffer) != version:
+                pull.read(data, memory[first:limit])
+            if _version_in(buffer, pull) != version:
                 return False
         except (RegionFreedError, RegionNotFoundError):
             self._term = None
@@ -239,23 +241,28 @@ class Subscriber:
 
 
 class _TermReader:
-    """The buffers of one term of the publisher, opened for reading."""
+    """The buffers of one term of the publisher, opened for reading.
 
-    def __init__(self, box: Box, name: str, number: int) -> None:
+    It raises RegionNotFoundError for regions that do not exist, and as ``Pull.open``.
+    """
+
+    def __init__(self, box: Box, name: str, number: int, limit_s: float, pull: Pull) -> None:
         self._box = box
         self._name = name
+        self._limit_s = limit_s
         self.number = number
-        self.layout = publication.layout_of(box, name, number)
+        described = pull.open(box, publication.layout_name(name, number), limit_s)
+        self.layout = publication.layout_of(pull.read(described))
         self._buffers: dict[int, Region] = {}
 
-    def buffer(self, version: int) -> Region:
-        """Return the buffer of a version; RegionNotFoundError if there is none."""
+    def buffer(self, version: int, pull: Pull) -> Region:
+        """Return the buffer of a version."""
         index = version % self.layout.keep
         if index not in self._buffers:
             name = publication.buffer_name(self._name, self.number, index)
-            self._buffers[index] = self._box.attach(name, timeout_s=None)
+            self._buffers[index] = pull.open(self._box, name, self._limit_s)
         return self._buffers[index]
 
 
-def _version_in(buffer: Region) -> int:
-    return int(buffer[:VERSION_NBYTES].get().view(np.int64)[0])
+def _version_in(buffer: Region, pull: Pull) -> int:
+    return int(pull.read(buffer[:VERSION_NBYTES]).view(np.int64)[0])

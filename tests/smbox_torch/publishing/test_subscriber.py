@@ -111,7 +111,7 @@ class Overtaking:
         assert publish(self._publisher, self._state, self.version) == self.version
 
     def __call__(self, verb, region) -> None:
-        if verb == "get":
+        if verb == "get_nb":
             self.count += 1
             if self.count - 1 in self.reads:
                 self.publish()
@@ -182,7 +182,7 @@ def test_a_reader_goes_on_when_buffers_are_freed_under_it(box, name, state, hook
         once = iter([True])
 
         def succeed(verb, region):
-            if verb == "get" and region.nbytes > SIZE and next(once, False):
+            if verb == "get_nb" and region.nbytes > SIZE and next(once, False):
                 publish(successor, state, 2)
 
         subscriber = Subscriber(hooked(box, succeed), name)

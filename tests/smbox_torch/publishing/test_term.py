@@ -36,7 +36,7 @@ class Cut:
         self._puts = 0
 
     def __call__(self, verb, region):
-        if verb == "get":
+        if verb == "get_nb":
             return None
         self._puts += 1
         return self._cut_off(region) if self._puts - 1 == self.at_put else None
