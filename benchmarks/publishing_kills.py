@@ -33,6 +33,7 @@ MIB = 1 << 20
 NAME = "weights"
 LEASE_S = 1.0
 TIMEOUT_S = 60.0
+PULL_S = 5.0  # longer than a restart of the node
 STALL_S = 120.0
 TRANSPORTS = ("shm", "tcp")
 PUBLISHED_BEFORE_KILL = 3
@@ -73,7 +74,7 @@ def read(address: str, transport: str, mib: float, stop: Event, parent: Connecti
         subscriber = Subscriber(box, NAME)
         while not stop.is_set():
             try:
-                found = subscriber.pull(into=target, newer_than=version, timeout_s=1.0)
+                found = subscriber.pull(into=target, newer_than=version, timeout_s=PULL_S)
             except (smbox.StaleVersionError, smbox.RequestTimeoutError) as error:
                 counts[type(error).__name__] += 1
                 found = version

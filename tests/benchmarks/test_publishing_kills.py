@@ -13,7 +13,7 @@ def test_readers_meet_whole_versions_while_publisher_and_node_are_killed(program
     counts = json.loads(program(publishing_kills.__file__, *words))
     assert [each["transport"] for each in counts] == ["shm", "tcp"]
     for each in counts:
-        assert each["pulls"] >= 3
+        assert each["pulls"] >= 2
         assert each["mixtures"] == each["not newer"] == 0
         assert each["last"] >= 3 * publishing_kills.PUBLISHED_BEFORE_KILL
 
