@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
-
-from msgspec import Struct
 
 from smbox.address import NODE_MAX
 from smbox.config import check_memory, split_address
@@ -18,7 +17,8 @@ IPC_PATH_LENGTH_MAX: Final = 107  # sun_path of a unix socket, less its final ze
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
-class Bind(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Bind:
     """One address to listen on: ``tcp://HOST:PORT`` (port 0: any free one) or ``ipc://PATH``.
 
     Attributes:
@@ -60,7 +60,9 @@ class Bind(Struct, frozen=True):
             return False
 
 
-class NodeConfig(Struct, frozen=True):
+# No msgspec struct: before msgspec 0.21 the copy by ``replace`` of a struct is not checked.
+@dataclass(frozen=True, slots=True)
+class NodeConfig:
     """Configuration of a node, checked on creation.
 
     Attributes:

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TypeAlias
 
 import msgspec
-import msgspec.structs
+from msgspec.structs import asdict
 
 from memnode.access import Access
 from memnode.creation import Builds
@@ -130,7 +130,7 @@ class Metrics(msgspec.Struct):
 
     def facts(self) -> dict[str, int]:
         """Return all counts under flat names such as ``requests.PUT``."""
-        counted = msgspec.structs.asdict(self)
+        counted = asdict(self)
         requests, refusals = counted.pop("requests"), counted.pop("refusals")
         counted |= {f"requests.{op.name}": count for op, count in sorted(requests.items())}
         counted |= {f"refusals.{s.name}": count for s, count in sorted(refusals.items())}

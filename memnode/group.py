@@ -16,10 +16,9 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Final
-
-from msgspec.structs import replace
 
 from memnode.config import Bind, NodeConfig
 from memnode.server import Wakeup

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, fields
 from numbers import Real
 from typing import Any, Final
-
-from msgspec import Struct
 
 from smbox.address import OFFSET_BITS
 from smbox.errors import ConfigError
@@ -25,7 +24,9 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([KMGT])(i?))?B?", re.IGNORECASE)
 _POWER = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 
 
-class ClientConfig(Struct, frozen=True):
+# No msgspec struct: before msgspec 0.21 the copy by ``replace`` of a struct is not checked.
+@dataclass(frozen=True, slots=True)
+class ClientConfig:
     """Settings of a client; an environment variable exists for each.
 
     Args:
@@ -87,14 +88,14 @@ class ClientConfig(Struct, frozen=True):
             ConfigError: a value cannot be parsed; the message names its variable.
         """
         given: dict[str, Any] = {}
-        for name in cls.__struct_fields__:
-            is_text = name in {"address", "transport", "key"}
-            variable = _variable_of(name)
+        for field in fields(cls):
+            is_text = field.name in {"address", "transport", "key"}
+            variable = _variable_of(field.name)
             text = environment.get(variable)
             if text is None or (is_text and not text):
                 continue
             try:
-                given[name] = text if is_text else float(text)
+                given[field.name] = text if is_text else float(text)
             except ValueError as error:
                 raise ConfigError(f"{variable} is not a number", value=text) from error
         if "resend_after_s" in given:  # a longer pause also raises the maximum
@@ -107,7 +108,7 @@ def _variable_of(setting: str) -> str:
     return f"SMBOX_{setting.upper()}"
 
 
-VARIABLES: Final = frozenset(map(_variable_of, ClientConfig.__struct_fields__)) | {
+VARIABLES: Final = frozenset(_variable_of(field.name) for field in fields(ClientConfig)) | {
     "SMBOX_NO_NATIVE",
     "SMBOX_REPORT_FD",  # workers report to `smbox run` through it
 }

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Any, Final
-
-from msgspec.structs import replace
 
 from smbox.box import Box
 from smbox.config import ClientConfig, addresses_of

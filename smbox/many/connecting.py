@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import ExitStack
-
-from msgspec.structs import replace
+from dataclasses import replace
 
 from smbox.config import ClientConfig
 from smbox.errors import ConfigError

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
-
-from msgspec.structs import replace
 
 from smbox.client.connection import OpenTransport
 from smbox.config import ClientConfig

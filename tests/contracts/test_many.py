@@ -8,10 +8,10 @@ import secrets
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from functools import partial
 
 import pytest
-from msgspec.structs import replace
 
 import memnode.node
 from smbox.config import ClientConfig

@@ -10,10 +10,10 @@ import resource
 import secrets
 import sys
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from msgspec.structs import replace
 
 import smbox.client
 import smbox.paths

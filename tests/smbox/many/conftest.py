@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 
 import pytest
-from msgspec.structs import replace
 
 from smbox.config import ClientConfig
 from smbox.many.box import ManyBox

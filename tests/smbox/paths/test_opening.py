@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import traceback
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
-from msgspec.structs import replace
 
 from smbox.config import ClientConfig
 from smbox.errors import AccessDeniedError, ConfigError, ConnectError, SegmentError, SmboxError

@@ -24,6 +24,11 @@ def gather(moves: PendingUpdate) -> list[float]:
     return moves.pending[0].tolist()
 
 
+def push(moves: PendingUpdate, center: Answers | Full) -> None:
+    with moves.collecting():
+        moves.push(center)
+
+
 def test_moves_add_up_until_they_are_pushed():
     x, _, moves = made()
     for _ in range(2):
@@ -122,12 +127,11 @@ def test_a_push_that_timed_out_is_repeated_as_far_as_it_was_not_applied(
     x, _, moves = made()
     center = Answers(outcome, ranges)
     x.data.add_(1.0)
-    with pytest.raises(RequestTimeoutError), moves.collecting():
-        moves.push(center)
+    with pytest.raises(RequestTimeoutError):
+        push(moves, center)
     x.data.add_(1.0)
     center.handle = None
-    with moves.collecting():
-        moves.push(center)
+    push(moves, center)
     assert center.got == left
 
 
@@ -166,12 +170,11 @@ def test_a_push_that_failed_is_repeated_for_the_regions_that_lack_it(wire: torch
     )
     for member in members:
         member.data.add_(0.1)
-    with pytest.raises(OutOfMemoryError), moves.collecting():
-        moves.push(center)
+    with pytest.raises(OutOfMemoryError):
+        push(moves, center)
     center.is_full = False
     for _ in range(2):
-        with moves.collecting():
-            moves.push(center)
+        push(moves, center)
     for region in center.regions:
         assert region.got == pytest.approx([0.1, 0.1], abs=1e-7)
 
@@ -180,8 +183,8 @@ def test_nothing_changes_while_the_node_does_not_say_what_it_has():
     x, _, moves = made()
     center = Answers("unknown", [])
     x.data.add_(1.0)
-    with pytest.raises(RequestTimeoutError), moves.collecting():
-        moves.push(center)
+    with pytest.raises(RequestTimeoutError):
+        push(moves, center)
     x.data.add_(1.0)
     for ask in (lambda: gather(moves), moves.state):
         with pytest.raises(RequestTimeoutError, match="earlier step"):
@@ -200,10 +203,9 @@ def test_a_rounding_is_not_lost_with_a_push_that_was_not_applied():
     x, _, moves = made()
     center = Narrow("none", [])
     x.data.add_(0.1)
-    with pytest.raises(RequestTimeoutError), moves.collecting():
-        moves.push(center)
+    with pytest.raises(RequestTimeoutError):
+        push(moves, center)
     center.handle = None
     for _ in range(2):
-        with moves.collecting():
-            moves.push(center)
+        push(moves, center)
     assert center.got == pytest.approx([0.1, 0.1], abs=1e-7)

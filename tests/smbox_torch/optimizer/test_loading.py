@@ -12,28 +12,18 @@ import torch
 from smbox.errors import ConfigError
 from smbox.testing.model_box import ModelBox
 from smbox_torch import (
-    EAMSGD,
     EASGD,
-    SEASGD,
     SSP,
-    ADownpour,
-    Downpour,
     Hogwild,
     HogwildPP,
     HybridSGD,
-    MDownpour,
-    MVADownpour,
     ParameterServer,
     RingAllReduce,
-    ServerDownpour,
-    SyncEASGD,
     SyncGroup,
 )
 from smbox_torch.world import World
 
 torch.set_num_threads(1)
-CENTERED = [EASGD, EAMSGD, SEASGD, SyncEASGD, Downpour, ADownpour, MVADownpour, MDownpour, SSP]
-CENTERED += [ServerDownpour, ParameterServer]
 ALONE = {"rank": 0}
 
 
@@ -67,12 +57,11 @@ def weights(model: torch.nn.Module) -> np.ndarray:
 
 
 @pytest.mark.parametrize("change", [by_load_state_dict, by_data])
-@pytest.mark.parametrize("kind", CENTERED)
 def test_a_model_that_is_changed_after_wrapping_is_refused(
-    kind: type, change: Callable[[torch.nn.Module], None]
+    centered: type, change: Callable[[torch.nn.Module], None]
 ):
     box, model = ModelBox(), network()
-    opt = made(kind, model, box)
+    opt = made(centered, model, box)
     center = box.attach("run.float32").get()
     change(model)
     changed, began = weights(model), len(box.log)
@@ -202,9 +191,8 @@ KEYS = [
 ]
 
 
-@pytest.mark.parametrize("kind", CENTERED)
-def test_states_have_one_form(kind: type):
-    opt = made(kind, network(), ModelBox())
+def test_states_have_one_form(centered: type):
+    opt = made(centered, network(), ModelBox())
     assert list(opt.state_dict()) == KEYS
     assert (opt.steps, opt.workers, opt.rank) == (0, 1, 0)
     check_that_a_part_is_refused(opt)
