@@ -194,7 +194,12 @@ class FlatBuffer:
             tensor.grad = view
 
     def zero_gradients(self) -> None:
-        """Set all gradients to zero in place, and those of frozen members to None."""
+        """Set all gradients to zero in place, and those of frozen members to None.
+
+        Raises:
+            ConfigError: as ``check``.
+        """
+        self.check()  # torch rejects a gradient of another dtype than the member's
         if self._gradient is not None:
             self._gradient.zero_()
             for tensor, view in zip(self.tensors, self.split(self._gradient), strict=True):

@@ -167,6 +167,14 @@ def test_moving_the_model_is_noticed_before_an_exchange():
         train_double(model, opt)
 
 
+def test_moving_a_model_with_flat_gradients_is_noticed():
+    model, opt = made(gradients=True)
+    train(model, opt)
+    model.double()
+    with pytest.raises(ConfigError, match="not in the flat buffer"):
+        opt.zero_grad()
+
+
 def test_buffers_that_another_wrapper_of_the_model_took_are_noticed():
     model, box = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2)), ModelBox()
     first, _ = (
