@@ -188,12 +188,14 @@ class AveragingOptimizer(WrappedOptimizer):
                 plain ``torch.optim`` optimizer is loaded into the inner optimizer only.
 
         Raises:
-            ConfigError: the state belongs to another algorithm or model; nothing was changed.
+            ConfigError: the worker has called finish or was closed, or the state belongs to
+                another algorithm or model; nothing was changed.
                 From the next ``backward``, on all ranks: the ranks loaded different states.
         """
         if is_plain(state_dict):
             self._load_inner(state_dict)
             return
+        self._demand_open()
         demand_algorithm(state_dict, type(self).__name__)
         parameters, buffers = self._held()
         pairs = pairs_of(parameters, state_dict["parameters"])

@@ -214,7 +214,8 @@ class Hogwild(JoinedOptimizer):
                 only its settings if the state is shared.
 
         Raises:
-            ConfigError: the state belongs to another algorithm or model; nothing was changed.
+            ConfigError: the worker has called finish or was closed, or the state belongs to
+                another algorithm or model; nothing was changed.
             RequestTimeoutError: the worker that restores seems to be dead.
         """
         if is_plain(state_dict):
@@ -222,6 +223,7 @@ class Hogwild(JoinedOptimizer):
             if self._state is not None:
                 self._state.install()
             return
+        self._demand_open()
         demand_algorithm(state_dict, type(self).__name__)
         kinds = ("parameters", "buffers", "counts")
         saved = pairs_of(self._tensors.every, [t for kind in kinds for t in state_dict[kind]])

@@ -222,11 +222,13 @@ class HybridSGD(SyncGroup):
             force: restore the center even if workers already use it.
 
         Raises:
-            ConfigError: the state belongs to another algorithm; nothing was changed.
+            ConfigError: the worker has called finish or was closed, or the state belongs to
+                another algorithm; nothing was changed.
         """
         if is_plain(state_dict):
             self._load_inner(state_dict)
             return
+        self._demand_open()
         demand_algorithm(state_dict, self._settings.algorithm)
         self._exchange.finish()
         self._role.load_state_dict(state_dict, force=force)

@@ -151,8 +151,8 @@ class WrappedOptimizer(HookedOptimizer):
             raise ConfigError("the optimizer was closed: wrap the inner one again to go on")
         if self._has_ended:
             raise ConfigError(
-                "no step is possible after finish was called: call finish again, or close the"
-                " optimizer and wrap the inner one again to go on"
+                "the worker has called finish: call finish again, or close the optimizer and"
+                " wrap the inner one again to go on"
             )
 
     def _demand_finishable(self) -> None:

@@ -261,12 +261,14 @@ class BoxOptimizer(JoinedOptimizer):
             force: restore the center in any case.
 
         Raises:
-            ConfigError: the state is of another algorithm or model; nothing was changed.
+            ConfigError: the worker has called finish or was closed, or the state is of another
+                algorithm or model; nothing was changed.
             LeaseLostError: another process has this worker's rank; the center is unchanged.
         """
         if is_plain(state_dict):
             self._load_inner(state_dict)
             return
+        self._demand_open()
         demand_algorithm(state_dict, type(self).__name__)
         statistics = None if self.buffers is None else self.buffers.flat
         check_same_model(state_dict, self.flat, statistics)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 
@@ -28,11 +30,13 @@ def test_after_the_end_nothing_steps(worlds, kind: str, end: str):
     optimizer = KINDS[kind](torch.optim.SGD([x], lr=0.5), world)
     x.sum().backward()
     optimizer.step()
+    state = optimizer.state_dict()
     getattr(optimizer, end)()
     optimizer.close()
     before = x.tolist()
     x.sum().backward()
-    calls = [optimizer.step, optimizer.synchronize, optimizer.finish]
+    load = partial(optimizer.load_state_dict, state)
+    calls = [optimizer.step, optimizer.synchronize, optimizer.finish, load]
     for call in [*calls, *([optimizer.exchange] if kind == "HybridSGD" else [])]:
         with pytest.raises(ConfigError, match="the optimizer was closed"):
             call()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import pytest
@@ -29,9 +30,10 @@ def test_after_a_finish_that_timed_out_only_finish_and_close_go_on(
         one.run(3)
     with pytest.raises(RequestTimeoutError, match=r"rank 1 \(never came\)"):
         one.optimizer.finish(timeout_s=0.1)
-    before = center(own_box)
-    with pytest.raises(ConfigError, match="finish was called"):
-        one.run()
+    before, state = center(own_box), one.optimizer.state_dict()
+    for refused in (one.run, partial(one.optimizer.load_state_dict, state)):
+        with pytest.raises(ConfigError, match="has called finish"):
+            refused()
     np.testing.assert_array_equal(center(own_box), before)
     two = worker(own_box, algorithm.make, rank=1, **settings)
     two.optimizer.close()
@@ -39,8 +41,9 @@ def test_after_a_finish_that_timed_out_only_finish_and_close_go_on(
     np.testing.assert_array_equal(
         one.values(), one.optimizer._evaluated_center().values()["float32"]
     )
-    with pytest.raises(ConfigError, match="closed"):
-        one.run()
+    for refused in (one.run, partial(one.optimizer.load_state_dict, state)):
+        with pytest.raises(ConfigError, match="closed"):
+            refused()
 
 
 def test_a_fast_worker_waits_for_a_slow_one_as_long_as_it_lives(
