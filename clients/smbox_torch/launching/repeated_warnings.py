@@ -13,6 +13,9 @@ TORCHS: Final = re.compile(r"\[W\d{4} [^\]]*\] (?P<text>.+)")
 PYTHONS: Final = re.compile(r"(?P<text>(?:\S.*:\d+: \w*Warning: |Warning: |WARNING[: ]).*)")
 """A warning of Python: ``file.py:3: UserWarning: text``, or ``WARNING:logger:text``."""
 
+TORCHS_END: Final = "(Triggered internally at "
+"""In the last line of the text of a warning that PyTorch's C++ code raises in Python."""
+
 KINDS_MAX: Final = 1000
 """Maximum number of stored warnings; once it is reached, new warnings are always shown."""
 
@@ -36,10 +39,13 @@ class RepeatedWarnings:
         """Count a line; return whether it belongs to a warning that was shown before."""
         found = TORCHS.fullmatch(line) or PYTHONS.fullmatch(line)
         if found is None:
-            # Python prints the line of code, indented, below its warning.
-            is_code = rank in self._hushed and line.startswith("  ")
+            # The text of PyTorch's warnings may end on another line. Python prints the line of
+            # code, indented, below its warning.
+            is_hushed = rank in self._hushed
+            if TORCHS_END in line:
+                return is_hushed
             self._hushed.discard(rank)
-            return is_code
+            return is_hushed and line.startswith("  ")
         text = found["text"]
         if text not in self._seen and len(self._seen) >= KINDS_MAX:
             return False

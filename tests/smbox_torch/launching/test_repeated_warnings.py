@@ -22,6 +22,17 @@ def test_the_line_of_code_below_a_repeat_belongs_to_it():
     assert not repeats.is_repeat(0, code)
 
 
+def test_the_second_line_of_a_repeat_of_torch_belongs_to_it():
+    repeats = RepeatedWarnings()
+    end = "Consider detach(). (Triggered internally at a.cpp:8.)"
+    lines = [PYTHON, end, "  loss = float(x)"]
+    assert [repeats.is_repeat(0, line) for line in lines] == [False] * 3
+    assert [repeats.is_repeat(1, line) for line in [*lines, "text", end]] == [
+        *[True] * 3,
+        *[False] * 2,
+    ]
+
+
 @pytest.mark.parametrize("text", ["Warning: unused (function operator())", "[c10d] no IPv6"])
 def test_torchs_warnings_are_known_without_their_time(text: str):
     repeats = RepeatedWarnings()
