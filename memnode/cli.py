@@ -15,7 +15,14 @@ from memnode.config import Bind, NodeConfig
 from memnode.group import NodeGroup, StartError, members
 from memnode.server import NodeServer
 from smbox.config import parse_size
-from smbox.errors import ConfigError, OutOfMemoryError, SegmentError, SmboxError, TransportError
+from smbox.errors import (
+    ConfigError,
+    OutOfMemoryError,
+    SegmentError,
+    SmboxError,
+    SystemLimitError,
+    TransportError,
+)
 from smbox.native import library
 from smbox.transports.zeromq import learn_large_blocks, start_frame_thread
 
@@ -29,6 +36,7 @@ EXITS: Final[tuple[tuple[type[SmboxError], int], ...]] = (
     (ConfigError, EXIT_CONFIG),
     (TransportError, EXIT_ADDRESS),
     (SegmentError, EXIT_MEMORY),
+    (SystemLimitError, EXIT_MEMORY),
     (OutOfMemoryError, EXIT_MEMORY),
     (SmboxError, EXIT_FAILED),
 )

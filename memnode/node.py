@@ -21,7 +21,7 @@ from memnode.flow import LONG_NBYTES, Credit
 from memnode.handlers import HANDLERS, finish_waits
 from memnode.sessions import Sessions
 from smbox.config import WINDOW_MAX
-from smbox.errors import RemoteError, RemoteProtocolError, SegmentError, SmboxError
+from smbox.errors import RemoteError, RemoteProtocolError, SmboxError
 from smbox.memory.commit import StripeBusy
 from smbox.memory.node_memory import NodeMemory
 from smbox.wire.codec import (
@@ -141,7 +141,7 @@ class Node:
             context.access.refresh()
             try:
                 self.metrics.slots_recovered += context.memory.sweep_slots()
-            except SegmentError as error:  # sessions must expire nevertheless
+            except OSError as error:  # sessions must expire nevertheless
                 _LOG.error("cannot look for dead clients: %s", error)
             self._sessions.close_disconnected()
             self._sessions.expire()

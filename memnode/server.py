@@ -128,6 +128,7 @@ class NodeServer:
         Raises:
             NodeOwnedError: a running node owns the memory; nothing was changed.
             SegmentError: the memory cannot be trusted; nothing was changed.
+            SystemLimitError: a segment cannot be opened at present; none is lost.
             OutOfMemoryError: not enough memory for a node.
             ConnectError: an address cannot be bound; the memory is unchanged.
         """

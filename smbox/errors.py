@@ -11,6 +11,7 @@
     |  `- PeerLostError                   box closed, or its memory no longer exists
     |- RequestTimeoutError (TimeoutError) facts: op, timeout_s, outcome
     |- SegmentError (OSError)             shared memory cannot be created, mapped or trusted
+    |- SystemLimitError (OSError)         too many open files, or another limit of the system
     |- NativeError (ImportError)          the native library is missing, stale or broken
     |- RemoteError                        the node or memory refused; the session continues
     |  |- RegionNotFoundError (KeyError)
@@ -107,6 +108,13 @@ class RequestTimeoutError(SmboxError, TimeoutError):
 
 class SegmentError(SmboxError, OSError):
     """A shared-memory segment cannot be created, mapped or trusted."""
+
+
+class SystemLimitError(SmboxError, OSError):
+    """A limit of the system is reached, such as open files; the message names it.
+
+    It is no SegmentError: nothing is known about the segment or file that was to be opened.
+    """
 
 
 class NativeError(SmboxError, ImportError):

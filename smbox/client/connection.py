@@ -30,7 +30,7 @@ from smbox.errors import (
     SessionExpiredError,
     SmboxError,
 )
-from smbox.memory import layout, limits
+from smbox.memory import layout
 from smbox.memory.segment import Segment
 from smbox.wire.codec import Reply, Request, decode_reply, encode_request
 from smbox.wire.header import Buffer
@@ -140,8 +140,6 @@ class Identity:
         try:
             with Segment.attach(layout.cookie_name(challenge.node_name)) as segment:
                 self._cookie = segment.bytes.tobytes()
-        except limits.SystemLimitError:
-            raise
         except SegmentError:
             return False
         self._challenge = challenge

@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from smbox.errors import SegmentError
+from smbox.errors import SegmentError, SystemLimitError
 from smbox.memory import layout, orders, process
 from smbox.memory.layout import LockByte, Slot, SlotState
 from smbox.memory.locks import LockFile
@@ -133,14 +133,14 @@ def is_alive(node: str, slot_id: int) -> bool:
 
 
 def living_pid(node: str, slot_id: int) -> int:
-    """Return the pid of the slot's writer; 0 if it is dead or the slot does not exist."""
-    if not is_alive(node, slot_id):
-        return 0
+    """Return the pid of the slot's writer; 0 if it is dead or cannot be determined."""
     try:
-        with attach_slot(node, slot_id) as segment:
-            return int(slot_words(segment)[Slot.PID])
-    except SegmentError:
-        return 0
+        if is_alive(node, slot_id):
+            with attach_slot(node, slot_id) as segment:
+                return int(slot_words(segment)[Slot.PID])
+    except (SegmentError, SystemLimitError):
+        pass
+    return 0
 
 
 def attach_slot(node: str, slot_id: int) -> Segment:

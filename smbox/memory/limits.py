@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from typing import Final
 
-from smbox.errors import SegmentError
+from smbox.errors import SegmentError, SystemLimitError
 
 _CURES: Final = {
     errno.EMFILE: "; too many open files: raise ulimit -n",
@@ -14,11 +14,7 @@ _CURES: Final = {
 }
 
 
-class SystemLimitError(SegmentError):
-    """A limit of the system is reached; nothing is known about the segment or file."""
-
-
-def refusal(what: str, error: OSError | ValueError) -> SegmentError:
+def refusal(what: str, error: OSError | ValueError) -> SegmentError | SystemLimitError:
     """Return the error of a system call; a SystemLimitError if a limit is reached."""
     cure = _CURES.get(getattr(error, "errno", 0))
     kind = SystemLimitError if cure else SegmentError

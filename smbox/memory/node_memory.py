@@ -6,7 +6,7 @@ import logging
 import secrets
 from typing import Final, Self
 
-from smbox.errors import LimitError, OutOfMemoryError, SegmentError, SmboxError
+from smbox.errors import ConfigError, LimitError, OutOfMemoryError, SegmentError
 from smbox.memory import journal, layout
 from smbox.memory.channels import ChannelTable
 from smbox.memory.commit import sweep_slot
@@ -59,6 +59,7 @@ class NodeMemory:
         Raises:
             NodeOwnedError: a running node owns it; nothing was changed.
             SegmentError: it has another format or node id; nothing was changed.
+            SystemLimitError: a segment cannot be opened at present; none is lost.
             OutOfMemoryError: no room for the node's own segments.
         """
         superblock = OwnedSuperblock.own(name, memory_nbytes, node_id)
@@ -122,13 +123,16 @@ class NodeMemory:
     def sweep_slots(self) -> int:
         """Recover and remove the slots of dead local clients; return how many.
 
-        A slot that cannot be recovered is logged once and stays, and its stripe stays open.
+        A damaged slot is logged once and stays, and its stripe stays open.
+
+        Raises:
+            SystemLimitError: a segment cannot be opened at present; its slot stays.
         """
         swept = 0
         for slot_id in journal.slot_ids(self.name):
             try:
                 swept += sweep_slot(self.name, slot_id, self.superblock.locks, self.channels)
-            except SmboxError:
+            except (SegmentError, ConfigError):
                 if slot_id not in self._damaged:
                     self._damaged.add(slot_id)
                     name = layout.slot_name(self.name, slot_id)

@@ -12,7 +12,7 @@ from typing import Final
 
 from smbox.address import OFFSET_MAX
 from smbox.errors import PeerLostError, RegionFreedError, SegmentError
-from smbox.memory import layout, limits
+from smbox.memory import layout
 from smbox.memory.layout import RegionHeader, RegionState, Superblock
 from smbox.memory.locks import LockFile
 from smbox.memory.mapped import MappedRegion
@@ -87,8 +87,6 @@ def why_not_shared(node: NodeInfo) -> str | None:
     try:
         uuid, found_format = _found(node.name)
         LockFile(node.name).close()
-    except limits.SystemLimitError:
-        raise
     except SegmentError as error:
         return f"the node's memory is not in this /dev/shm ({error.message})"
     if found_format != layout.FORMAT:  # the uuid may be elsewhere in another format
@@ -109,8 +107,6 @@ def check_not_another(node: NodeInfo) -> None:
         uuid, _ = _found(node.name)
     except NoSegmentError:  # the node has stopped
         return
-    except limits.SystemLimitError:
-        raise
     except SegmentError:
         uuid = b""
     if uuid != node.uuid:

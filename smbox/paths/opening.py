@@ -69,7 +69,7 @@ def open_paths(config: ClientConfig) -> OpenPaths:
         ConfigError: no address, or the requested transport cannot work here.
         ConnectError: no node answers there.
         AccessDeniedError: the node serves only its own host and user.
-        SegmentError: a limit of the system keeps this process from mapping the memory.
+        SystemLimitError: a limit of the system keeps this process from mapping the memory.
         NativeError: the memory could be mapped, but the native library is out of date.
     """
     remote = open_remote(config)

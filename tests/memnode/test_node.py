@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings, strategies
 from memnode import sessions
 from memnode.node import Node
 from memnode.sessions import SILENT_S
-from smbox.errors import SegmentError
+from smbox.errors import SystemLimitError
 from smbox.memory.journal import Writer
 from smbox.memory.layout import slot_name
 from smbox.memory.segment import listing
@@ -186,7 +186,7 @@ def test_sessions_expire_though_dead_clients_cannot_be_looked_for(bench, monkeyp
     bench.peer()
 
     def refuse():
-        raise SegmentError("too many open files")
+        raise SystemLimitError("too many open files")
 
     monkeypatch.setattr(bench.memory, "sweep_slots", refuse)
     bench.tick(after_s=301)

@@ -18,6 +18,7 @@ CAUGHT_AS = {
     "PeerLostError": ConnectionError,
     "RequestTimeoutError": TimeoutError,
     "SegmentError": OSError,
+    "SystemLimitError": OSError,
     "RegionNotFoundError": KeyError,
     "AddressRangeError": IndexError,
     "LayoutMismatchError": ValueError,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import os
 import secrets
@@ -13,6 +15,7 @@ from dataclasses import replace
 import pytest
 
 from smbox.cli import orphans
+from smbox.errors import SystemLimitError
 from smbox.memory import layout, process, segment, superblock
 from smbox.memory.channels import Answers
 from smbox.memory.journal import Writer
@@ -20,6 +23,7 @@ from smbox.memory.layout import LockByte, Superblock
 from smbox.memory.locks import LockFile
 from smbox.memory.node_memory import NodeMemory
 from smbox.memory.segment import Segment
+from smbox.testing.few_files import failing_open
 
 
 @pytest.fixture
@@ -234,3 +238,20 @@ def test_gc_removes_with_yes_and_tells_programs(node, dead_pid, capsys, monkeypa
     (told,) = json.loads(capsys.readouterr().out)
     assert (told["node"], told["removed"], told["owner_pid"]) == (node, True, dead_pid)
     assert segment.listing(f"{layout.PREFIX}{node}.") == []
+
+
+def test_gc_that_can_open_too_few_files_removes_nothing_in_use(node, dead_pid, monkeypatch):
+    make(node, dead_pid, 12345)
+    writer, before = Writer.create(node), segment.listing(f"{layout.PREFIX}{node}.")
+    mine, listing = find(node), segment.listing
+    monkeypatch.setattr(
+        segment, "listing", lambda prefix: [x for x in listing(prefix) if f".{node}." in x]
+    )
+    for nth in itertools.count():
+        with failing_open(nth) as failure, contextlib.suppress(SystemLimitError):
+            assert orphans.survey() == [mine]
+            assert not orphans.remove(replace(mine, state="dead"))
+        assert listing(f"{layout.PREFIX}{node}.") == before
+        if not failure.has_struck:
+            break
+    writer.close()

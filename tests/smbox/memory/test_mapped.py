@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from smbox.address import OFFSET_MAX
-from smbox.errors import RegionFreedError, SegmentError
+from smbox.errors import RegionFreedError, SegmentError, SystemLimitError
 from smbox.memory import layout
 from smbox.memory.layout import STRIPE_NBYTES, RegionHeader, Stripe
 from smbox.memory.mapped import MappedRegion
@@ -60,8 +60,8 @@ def test_what_cannot_be_mapped_is_not_taken_for_freed(memory, make, monkeypatch)
     region = make(np.ones(3, np.float32))
 
     def full(name):
-        raise SegmentError("too many open files")
+        raise SystemLimitError("too many open files")
 
     monkeypatch.setattr(Segment, "attach", full)
-    with pytest.raises(SegmentError, match="too many"):
+    with pytest.raises(SystemLimitError, match="too many"):
         MappedRegion.attach(memory.name, region.offset)

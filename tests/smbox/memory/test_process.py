@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from smbox.errors import SegmentError
+from smbox.errors import SystemLimitError
 from smbox.memory import process
 
 
@@ -31,7 +31,7 @@ def test_a_zombie_does_not_live():
 
 
 def test_who_can_open_no_file_learns_nothing_of_a_process(no_more_files):
-    with no_more_files(), pytest.raises(SegmentError, match="ulimit"):
+    with no_more_files(), pytest.raises(SystemLimitError, match="ulimit"):
         process.identity()
 
 

@@ -6,9 +6,8 @@ import secrets
 
 import pytest
 
-from smbox.errors import OutOfMemoryError, SegmentError
+from smbox.errors import OutOfMemoryError, SegmentError, SystemLimitError
 from smbox.memory import segment
-from smbox.memory.limits import SystemLimitError
 from smbox.memory.segment import NoSegmentError, Segment
 
 
@@ -113,7 +112,7 @@ def test_a_listing_without_a_free_descriptor_names_the_limit(monkeypatch):
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     monkeypatch.setattr(os, "listdir", full)
-    with pytest.raises(SegmentError, match="ulimit"):
+    with pytest.raises(SystemLimitError, match="ulimit"):
         segment.listing("smbox.")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from smbox.errors import SegmentError
+from smbox.errors import SegmentError, SystemLimitError
 from smbox.memory import journal
 from smbox.memory.channels import Answers, rings_of
 from smbox.memory.commit import sweep_slot
@@ -49,12 +49,12 @@ def test_a_slot_stays_while_its_region_cannot_be_mapped(memory, make, monkeypatc
 
     def full(name):
         if ".region." in name:
-            raise SegmentError("too many open files")
+            raise SystemLimitError("too many open files")
         return attach(name)
 
     with monkeypatch.context() as patch:
         patch.setattr(Segment, "attach", full)
-        with pytest.raises(SegmentError, match="too many"):
+        with pytest.raises(SystemLimitError, match="too many"):
             sweep(memory, slot_id)
     assert sweep(memory, slot_id)
     assert not int(region.table[0, Stripe.SEQUENCE]) & Stripe.OPEN

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from smbox.config import ClientConfig
-from smbox.errors import ConfigError, SegmentError
+from smbox.errors import ConfigError, SystemLimitError
 from smbox.native import library
 from smbox.paths import opening
 from smbox.paths.local import LocalPath
@@ -31,7 +31,7 @@ def test_auto_takes_messages_where_memory_is_not_shared():
 def test_auto_takes_no_messages_for_want_of_descriptors(solo, monkeypatch, no_more_files):
     monkeypatch.setattr(library, "why_not_native", lambda: None)
     with no_more_files():
-        with pytest.raises(SegmentError, match="ulimit"):
+        with pytest.raises(SystemLimitError, match="ulimit"):
             why_messages(config("auto"), solo.control.node)
         assert why_messages(config("tcp"), solo.control.node) == "transport tcp was requested"
 

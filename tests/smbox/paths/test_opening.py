@@ -7,7 +7,13 @@ from dataclasses import replace
 import pytest
 
 from smbox.config import ClientConfig
-from smbox.errors import AccessDeniedError, ConfigError, ConnectError, SegmentError, SmboxError
+from smbox.errors import (
+    AccessDeniedError,
+    ConfigError,
+    ConnectError,
+    SmboxError,
+    SystemLimitError,
+)
 from smbox.memory import layout
 from smbox.memory.segment import unlink
 from smbox.paths import opening
@@ -56,7 +62,7 @@ def test_who_cannot_read_the_cookie_is_refused(node):
 
 
 def test_a_cookie_that_cannot_be_opened_at_present_is_no_refusal(node, no_more_files):
-    with no_more_files(), pytest.raises(SegmentError, match="ulimit"):
+    with no_more_files(), pytest.raises(SystemLimitError, match="ulimit"):
         open_over(node.connect, "inproc://node", CONFIG)
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from smbox.errors import PeerLostError
+from smbox.errors import PeerLostError, SystemLimitError
 from smbox.memory import layout
 from smbox.memory.layout import Superblock
-from smbox.memory.limits import SystemLimitError
 from smbox.memory.segment import Segment
 from smbox.paths.mappings import check_not_another, check_still_shared, why_not_shared
 

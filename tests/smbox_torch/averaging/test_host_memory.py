@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import subprocess
 import sys
@@ -9,11 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from smbox.errors import ConfigError, SegmentError, WorkerLostError
-from smbox.memory import segment
+from smbox.errors import ConfigError, SegmentError, SystemLimitError, WorkerLostError
+from smbox.memory import process, segment
 from smbox.memory.layout import PREFIX
 from smbox.memory.segment import Segment
-from smbox_torch.averaging.host_memory import HOST_PREFIX, HostMemory, remove_leftovers
+from smbox.testing.few_files import failing_open
+from smbox_torch.averaging.host_memory import HOST_PREFIX, Header, HostMemory, remove_leftovers
 from smbox_torch.world import World
 
 LONG_S = 60.0
@@ -152,6 +155,19 @@ def test_a_root_that_died_before_its_header_was_whole_is_found_by_its_name():
     Segment.create(left, 4096).close()
     assert left in remove_leftovers()
     assert left not in segment.listing(HOST_PREFIX)
+
+
+def test_who_can_open_too_few_files_removes_no_memory_of_a_living_run():
+    name = f"{HOST_PREFIX}{uuid.uuid4().hex}"
+    with Segment.create(name, 4096) as living:
+        living.words(0, Header.WORDS)[[Header.PID, Header.STARTED]] = process.identity()
+    for nth in itertools.count():
+        with failing_open(nth) as failure, contextlib.suppress(SystemLimitError):
+            remove_leftovers()
+        assert name in segment.listing(HOST_PREFIX)
+        if not failure.has_struck:
+            break
+    segment.unlink(name)
 
 
 def test_a_memory_node_may_have_any_name():
