@@ -16,6 +16,7 @@ from smbox import Box, Counter, Region
 from smbox.deadline import left_s
 from smbox.errors import ConfigError, RegionNotFoundError, RequestTimeoutError, WorkerLostError
 from smbox.lease import EXPIRED
+from smbox.member_record import MemberInfo
 from smbox.roster import LEASE, View
 from smbox_torch.pipeline.stage_exit import ExitKind, StageExit
 from smbox_torch.workers.team import JoinedTeam
@@ -63,6 +64,7 @@ class Stages:
         self._timeout_s = timeout_s
         self._expected: dict[int, int] = {}  # generation of each stage of this pipeline
         self._seen: dict[int, int] = {}  # generation of each other stage that has started
+        self._holders: dict[int, MemberInfo] = {}  # the processes of both, for errors
         self._first_view = team.member.read()
         self._note_started(self._first_view)
         self._is_building = True
@@ -74,12 +76,14 @@ class Stages:
     def expect(self, stage: int, generation: int) -> None:
         """From now on, count a stage as lost if it is free or has another generation."""
         self._expected[stage] = generation
+        self._note_holders(self._team.member.read())
 
     def expect_all(self) -> None:
         """Expect all stages with their present generations, once all have agreed."""
         view = self._team.member.read()
         for stage in range(self._count):
             self._expected.setdefault(stage, view.generation(stage))
+        self._note_holders(view)
         self._is_building = False
 
     def is_alive(self, stage: int) -> bool:
@@ -160,7 +164,7 @@ class Stages:
                 f"the others counted stage {exit_.stage}, this one, as dead: was its process"
                 " stopped?"
             )
-        found = self._team.member.seen.of(exit_.stage)
+        found = self._holders.get(exit_.stage) or self._team.member.seen.of(exit_.stage)
         return WorkerLostError(
             f"{text}{why and f': {why}'}; the pipeline cannot continue without it: start all"
             " stages again from a checkpoint",
@@ -224,6 +228,13 @@ class Stages:
             )
             if word > first or _is_alive_here(view, stage):
                 self._seen[stage] = view.generation(stage)
+        self._note_holders(view)
+
+    def _note_holders(self, view: View) -> None:
+        """Note the processes of the stages; that of a successor is not of this pipeline."""
+        for stage, generation in {**self._seen, **self._expected}.items():
+            if view.generation(stage) == generation:
+                self._holders[stage] = view.of(stage)
 
     def _exit_kind(self, view: View, stage: int) -> ExitKind | None:
         """Return how a stage exited; None if it is alive or has not started."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import pytest
 
@@ -18,22 +19,29 @@ LONG_S = 60.0
 LEASE_S = 60.0
 
 JOIN = """
-import sys, time
+import os, sys, time
 import smbox
 from smbox_torch.workers.joining import team_of
 address, name, lease_s = sys.argv[1:]
 with smbox.connect(address, timeout_s=60.0) as box:
     team_of(box, name, 3, rank=2, lease_s=float(lease_s))
-    print("here", flush=True)
+    print(os.getpid(), flush=True)
     time.sleep(600)
 """
 
 
-@pytest.fixture
-def come(preloaded, node, name) -> Callable[..., Callable[[], None]]:
-    """``come(lease_s)``: stage 2 comes, as a process; call what is returned to kill it."""
+class Came(NamedTuple):
+    """A process that has come as stage 2."""
 
-    def start(lease_s: float = LEASE_S) -> Callable[[], None]:
+    pid: int
+    kill: Callable[[], None]
+
+
+@pytest.fixture
+def come(preloaded, node, name) -> Callable[..., Came]:
+    """``come(lease_s)``: stage 2 comes, as a process."""
+
+    def start(lease_s: float = LEASE_S) -> Came:
         command = [preloaded, "-c", JOIN, node.address, name, str(lease_s)]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
@@ -41,10 +49,10 @@ def come(preloaded, node, name) -> Callable[..., Callable[[], None]]:
             process.kill()
             process.communicate()
 
-        if process.stdout.readline() != "here\n":
+        if not (pid := process.stdout.readline()):
             kill()
             raise AssertionError
-        return kill
+        return Came(int(pid), kill)
 
     return start
 
@@ -59,17 +67,31 @@ def stage_1(node, name, timeout_s: float = LONG_S) -> Iterator[Stages]:
 
 
 def test_a_stage_that_came_first_and_died_before_another_waits_is_lost(node, name, come):
-    kill = come()
+    came = come()
     with stage_1(node, name) as stages:
-        kill()
+        came.kill()
         with pytest.raises(WorkerLostError) as caught:
             stages.wait_for_region(f"{name}.never", 2)
     assert (caught.value.facts["stage"], caught.value.facts["how"]) == (2, "died")
 
 
+def test_a_lost_stage_is_named_by_its_own_process_not_by_its_successor(node, name, come):
+    with stage_1(node, name) as stages:
+        lost = come()
+        assert stages.is_alive(2)
+        stages.expect(2, stages.generation(2))
+        lost.kill()
+        again = come()
+        with pytest.raises(WorkerLostError) as caught:
+            stages.wait_for_region(f"{name}.never", 2)
+        again.kill()
+    assert (caught.value.facts["stage"], caught.value.facts["how"]) == (2, "died")
+    assert caught.value.facts["pid"] == lost.pid
+
+
 def test_a_stage_that_came_later_and_died_before_another_waits_is_lost(node, name, come):
     with stage_1(node, name) as stages:
-        come()()
+        come().kill()
         with pytest.raises(WorkerLostError) as caught:
             stages.wait_for_region(f"{name}.never", 2)
     assert (caught.value.facts["stage"], caught.value.facts["how"]) == (2, "died")
@@ -77,7 +99,7 @@ def test_a_stage_that_came_later_and_died_before_another_waits_is_lost(node, nam
 
 def test_a_place_that_a_killed_run_has_left_is_no_lost_stage(node, name, come):
     """Not even when the mark that its lease is over changes its word."""
-    come(lease_s=0.5)()
+    come(lease_s=0.5).kill()
     with (
         stage_1(node, name, timeout_s=2.0) as stages,
         pytest.raises(RequestTimeoutError, match="stage 2 did not respond"),
