@@ -11,6 +11,9 @@ worker, all through one node.
                              rank that a worker has given up; else 0
     NAME.came                i64[workers, 2]: id of the start of each worker; how often it came
                              since that start
+
+A launcher may restart a worker alone. Then the others fail too, and all begin again: workers
+that came equally often meet at barriers of their own.
 """
 
 from __future__ import annotations
@@ -93,6 +96,7 @@ class BoxSum:
         self._lost = lost
         self._present = present or (lambda: self._ranks)
         self._start_id = _start_id()
+        self._times = 0  # how often this worker came since the start; 0 without a launcher
         self._poll_s = min(poll_s, POLL_S)
         self._have_begun = False  # all workers; until then ``ended`` is of an earlier run
 
@@ -131,6 +135,7 @@ class BoxSum:
         start_id, count = place.get()[0].tolist()
         count = count + 1 if start_id == self._start_id else 1
         place.put(np.array([[self._start_id, count]], np.int64))
+        self._times = count if self._start_id else 0
 
     def _region(self, what: str, shape: tuple[int, ...], dtype: str) -> RegionLike:
         return self._box.create(f"{self._name}.{what}", shape=shape, dtype=dtype, exist_ok=True)
@@ -211,7 +216,7 @@ class BoxSum:
             WorkerLostError: a worker died or left; x is as before the step.
             RequestTimeoutError: a worker did not arrive; x is as before the step.
         """
-        name = of_this_start(f"{self._name}.{what}")
+        name = of_this_start(f"{self._name}.{what}.{self._times}")
         deadline_s = time.monotonic() + self._timeout_s
         while True:
             limit_s = left_s(deadline_s)
@@ -231,9 +236,7 @@ class BoxSum:
 
         All workers name the same rank: one that leaves because of a lost rank has recorded it.
         """
-        lost = self._lost()  # first: a worker that is gone has recorded its reason before
-        if not self._have_begun:
-            lost = {**self._left_early(), **lost}
+        lost = self._lost_workers()  # first: one that is gone has recorded its reason before
         words = self._ended.get() if self._have_begun else np.zeros(self.size, np.int64)
         for index in np.flatnonzero(words > 0):
             raise finished_early(self._ranks[int(index)], int(words[index]) - 1)
@@ -248,18 +251,23 @@ class BoxSum:
                 rank=rank,
             )
 
-    def _left_early(self) -> dict[int, str]:
-        """Return the ranks that came with this start and left before all had begun.
+    def _lost_workers(self) -> dict[int, str]:
+        """Return the ranks that are lost, and the reasons.
 
-        This worker need not have seen them alive.
+        Until all have begun, a rank that came less often than this one is not lost: its
+        successor is awaited. One that came as often and left may never have been seen alive.
         """
-        if not self._start_id:
-            return {}
-        start_ids, counts = self._came.get().T
-        has_come = (start_ids == self._start_id) & (counts >= counts[self.rank])
-        present = self._present()  # after `came`: a worker joins before it writes there
-        ranks = [self._ranks[int(index)] for index in np.flatnonzero(has_come)]
-        return {rank: LEFT for rank in ranks if rank not in present}
+        start_ids, counts = self._came.get().T  # first: a worker joins before it writes there
+        lost, present = dict(self._lost()), self._present()
+        for index, rank in enumerate(self._ranks if self._start_id else ()):
+            times = counts[index] if start_ids[index] == self._start_id else 0
+            if times > self._times:
+                lost[rank] = "died or left, and was started again"
+            elif not self._have_begun and 0 < times < self._times:
+                lost.pop(rank, None)
+            elif not self._have_begun and times and rank not in present:
+                lost.setdefault(rank, LEFT)
+        return lost
 
     def nbytes(self, flats: Sequence[torch.Tensor]) -> int:
         """Return the bytes pushed, pulled and, by rank 0, cleared in a round."""

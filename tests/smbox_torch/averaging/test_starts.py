@@ -1,32 +1,40 @@
-"""ParameterServer after a restart of all workers: all begin at the steps of the center."""
+"""ParameterServer after a restart of all workers, or of one."""
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 
+import smbox
+from smbox.errors import WorkerLostError
 from smbox.testing.model_box import ModelBox
 from smbox_torch import ParameterServer
 
 torch.set_num_threads(1)
 
 
-def workers(box: ModelBox) -> list[ParameterServer]:
-    sgds = [torch.optim.SGD([torch.nn.Parameter(torch.ones(3))], lr=0.1) for _ in range(2)]
-    return [ParameterServer(sgd, box, "run", rank=i, workers=2) for i, sgd in enumerate(sgds)]
+WAIT_S = 60.0
+
+
+def worker(box, rank: int, workers: int) -> ParameterServer:
+    sgd = torch.optim.SGD([torch.nn.Parameter(torch.ones(3))], lr=0.1)
+    settings = {"workers": workers, "timeout_s": WAIT_S, "lease_s": WAIT_S}
+    return ParameterServer(sgd, box, "run", rank=rank, **settings)
+
+
+def run(one: ParameterServer, steps: int) -> None:
+    for _ in range(steps):
+        one.zero_grad()
+        one.param_groups[0]["params"][0].square().sum().backward()
+        one.step()
 
 
 def train(running: list[ParameterServer], steps: int) -> None:
-    def run(one: ParameterServer) -> None:
-        for _ in range(steps):
-            one.zero_grad()
-            one.param_groups[0]["params"][0].square().sum().backward()
-            one.step()
-
     with ThreadPoolExecutor(len(running)) as pool:
-        list(pool.map(run, running))
+        list(pool.map(run, running, [steps] * len(running)))
 
 
 @pytest.mark.parametrize(
@@ -40,7 +48,7 @@ def test_all_workers_begin_at_the_steps_of_the_center(
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none" if launch == "none" else "one")
     box = ModelBox()
-    running = workers(box)
+    running = [worker(box, rank, 2) for rank in range(2)]
     train(running, 2)
     running[0].state_dict()  # writes the center
     train(running, 1)
@@ -48,7 +56,33 @@ def test_all_workers_begin_at_the_steps_of_the_center(
         one.close(exchange=False)
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", launch)
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", restart)
-    again = workers(box)
+    again = [worker(box, rank, 2) for rank in range(2)]
     assert [one.steps for one in again] == [steps, steps]
     for one in again:
         one.close(exchange=False)
+
+
+def test_a_worker_that_is_started_again_alone_ends_each_of_the_others_once(monkeypatch):
+    """It waits while the others notice it, leave and are started again, too."""
+    for name, value in ("RANK", "0"), ("WORLD_SIZE", "3"), ("TORCHELASTIC_RUN_ID", "one"):
+        monkeypatch.setenv(name, value)
+    with smbox.local("64MiB") as box, ThreadPoolExecutor(3) as pool:
+        before = [worker(box, rank, 3) for rank in range(3)]
+        train(before, 2)
+        before[1].close(exchange=False)
+        again = worker(box, 1, 3)
+        waits = pool.submit(run, again, 2)
+        for one in (before[0], before[2]):
+            began_s = time.monotonic()
+            with pytest.raises(WorkerLostError, match="rank 1"), one:
+                run(one, 1)
+            assert time.monotonic() - began_s < WAIT_S / 2
+        with pytest.raises(TimeoutError):
+            waits.result(2.5)  # it has looked twice who is there
+        others = [worker(box, rank, 3) for rank in (0, 2)]
+        train(others, 2)
+        waits.result(WAIT_S)
+        values = [one.param_groups[0]["params"][0].tolist() for one in (again, *others)]
+        assert values[0] == values[1] == values[2]
+        for one in (again, *others):
+            one.close(exchange=False)
