@@ -54,10 +54,9 @@ class ParameterServer(AveragingOptimizer, BoxOptimizer):
         optimizer: the inner optimizer; on every worker it steps with the mean gradient.
         box: the memory box.
         name: name of the run.
-        rank: rank of this worker; None: as set by the launcher, else 0.
         timeout_s: longest wait for the slowest worker, in seconds.
-        options: model, workers and others, except ``wire``: see BoxOptimizer. Buffers of the
-            model, also integer ones, are kept equal on all workers.
+        options: model, workers, rank and others, except ``wire``: see BoxOptimizer. Buffers of
+            the model, also integer ones, are kept equal on all workers.
 
     Raises:
         ConfigError: a parameter cannot be averaged, or ``wire`` is given; nothing was created.
@@ -71,7 +70,6 @@ class ParameterServer(AveragingOptimizer, BoxOptimizer):
         box: BoxLike,
         name: str,
         *,
-        rank: int | None = None,
         timeout_s: float = BARRIER_TIMEOUT_S,
         **options: Unpack[BoxOptions],
     ) -> None:
@@ -79,7 +77,7 @@ class ParameterServer(AveragingOptimizer, BoxOptimizer):
             raise ConfigError("gradient sums have a fixed dtype: leave out wire=")
         parameters, frozen = averaged(optimizer)
         timeout_s = seconds("timeout_s", timeout_s)
-        super().__init__(optimizer, box, name, rank=rank, **options)
+        super().__init__(optimizer, box, name, **options)
         self._frozen = frozen
         self._progress = box.create(
             f"{name}.progress", shape=2, dtype="int64", init=0, exist_ok=True

@@ -44,9 +44,8 @@ class SSP(BoxOptimizer):
         name: name of the run.
         staleness: clocks that the fastest worker may be ahead of the slowest.
         period: steps per clock; None: only :meth:`clock` ends a clock.
-        rank: rank of this worker; None: as set by the launcher, else the lowest free rank.
         timeout_s: longest wait for the slowest worker, in seconds.
-        options: model, workers, lease_s and others: see BoxOptimizer. Only live workers are
+        options: model, workers, rank and others: see BoxOptimizer. Only live workers are
             waited for. Buffers are exchanged elastically at each clock.
     """
 
@@ -58,7 +57,6 @@ class SSP(BoxOptimizer):
         *,
         staleness: int = 3,
         period: int | None = 1,
-        rank: int | None = None,
         timeout_s: float = TIMEOUT_S,
         **options: Unpack[BoxOptions],
     ) -> None:
@@ -66,7 +64,7 @@ class SSP(BoxOptimizer):
         period = None if period is None else whole("period", period)
         timeout_s = seconds("timeout_s", timeout_s)
         self._clocks_of = partial(Clocks, box, f"{name}.clocks")
-        super().__init__(optimizer, box, name, rank=rank, **options)
+        super().__init__(optimizer, box, name, **options)
         self.staleness = staleness
         self.period = period
         self.timeout_s = timeout_s

@@ -68,6 +68,7 @@ class Placement:
         is_root: whether this rank exchanges with the center.
         group: the group that steps synchronously; None: the ranks of this host.
         groups: number of groups.
+        index: number of this group, the rank of its root among the roots; None: unknown.
         topology: the topology that determined the group, or None.
     """
 
@@ -75,6 +76,7 @@ class Placement:
     is_root: bool
     group: AnyGroup | None
     groups: int
+    index: int | None = None
     topology: Topology | None = None
 
 
@@ -104,7 +106,9 @@ def find_placement(
     if not isinstance(groups, str | Topology):
         groups = whole("groups", groups)
         local_rank = run.world.local_rank if group is None else dist.get_rank(group)
-        return Placement(box, local_rank == 0, group, groups)
+        are_hosts = group is None and groups == run.world.group_world_size
+        index = run.world.group_rank if are_hosts else None
+        return Placement(box, local_rank == 0, group, groups, index)
     if group is not None:
         raise ConfigError('group= cannot be combined with groups="auto" or a Topology')
     if not isinstance(box, Box):
@@ -138,7 +142,7 @@ def _placement_in(run: Run, topology: Topology, box: Box) -> Placement:
                 ranks=mine.ranks,
                 local_world_size=world.local_world_size,
             )
-        return Placement(center, world.is_group_root, None, count, topology)
+        return Placement(center, world.is_group_root, None, count, index, topology)
     group = BoxGroup(
         boxes[mine.node],
         f"{run.name}.group{index}",
@@ -146,4 +150,4 @@ def _placement_in(run: Run, topology: Topology, box: Box) -> Placement:
         world.rank,
         timeout_s=run.timeout_s,
     )
-    return Placement(center, group.rank == 0, group, count, topology)
+    return Placement(center, group.rank == 0, group, count, index, topology)

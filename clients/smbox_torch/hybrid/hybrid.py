@@ -106,7 +106,7 @@ class HybridSGD(SyncGroup):
         self._told = [address_bytes(box), torch.zeros((), dtype=torch.int64, device="cpu")]
         address = None if place.is_root else self._told[0]
         options = BoxOptions(model=model, center_dtype=center_dtype, wire=wire)
-        options["workers"] = place.groups
+        options["workers"], options["rank"] = place.groups, place.index
         self._role = create_role(optimizer, box, name, self._settings, address, **options)
         self._told[1].fill_(self._role.steps)
         shared = f"hybrid-{zlib.crc32(name.encode()):08x}"

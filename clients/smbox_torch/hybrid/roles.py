@@ -87,7 +87,8 @@ def create_role(
         name: name of the run.
         settings: settings of the root's exchanges.
         address: tensor that receives the address of the root's box; None on the root.
-        options: model, center_dtype, wire, and workers, the number of groups.
+        options: model, center_dtype, wire, workers (the number of groups) and rank (the number
+            of this group).
 
     Raises:
         ConfigError: a root without a box.

@@ -35,7 +35,7 @@ class SeasgdRoot(HybridRoot):
         moving_rate: share of the distance that group and center move; None: 0.9 / groups.
         overlap: add on an update thread, while the next gradients are computed.
         increment: name of this group's own increment region; see SEASGD.
-        options: model, workers (the groups), center_dtype, wire.
+        options: model, workers (the groups), rank (of this group), center_dtype, wire.
 
     Warns:
         StabilityWarning: groups * moving_rate, if given, is above the bound of separate read

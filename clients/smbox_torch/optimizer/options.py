@@ -19,6 +19,7 @@ class BoxOptions(TypedDict, total=False):
 
     model: torch.nn.Module | None
     workers: Workers
+    rank: int | None
     lease_s: float
     center_dtype: str
     wire: str | None

@@ -129,25 +129,39 @@ def test_on_demand_nothing_is_shared(worlds):
     np.testing.assert_array_equal(once, start())
 
 
+def begun_at(world: World, open_box, **settings) -> int:
+    """Train five steps as a rank; return the number of steps that it began with."""
+    x = torch.nn.Parameter(torch.from_numpy(start()))
+    box = open_box() if world.is_group_root else None
+    sgd = torch.optim.SGD([x], lr=LR)
+    one = Descent(world.rank, x, HybridSGD(sgd, box, "run", world=world, **settings))
+    begun = one.optimizer.steps
+    one.run(5)
+    one.optimizer.close()
+    return begun
+
+
 @pytest.mark.parametrize("exchange", ["elastic", "seasgd"])
 @pytest.mark.parametrize("overlap", [False, True])
 def test_a_group_that_is_restarted_continues_its_steps(
     worlds, each, open_box, monkeypatch, overlap: bool, exchange: str
 ):
     settings = {"period": 2, "overlap": overlap, "exchange": exchange}
-
-    def work(world: World) -> int:
-        x = torch.nn.Parameter(torch.from_numpy(start()))
-        box = open_box() if world.is_group_root else None
-        sgd = torch.optim.SGD([x], lr=LR)
-        one = Descent(world.rank, x, HybridSGD(sgd, box, "run", world=world, **settings))
-        begun = one.optimizer.steps
-        one.run(5)
-        one.optimizer.close()
-        return begun
-
     monkeypatch.setenv("SMBOX_RANK", "0")
     monkeypatch.setenv("SMBOX_WORLD_SIZE", "1")
     for launch, begun in ("one", 0), ("one", 5), ("other", 0):
         monkeypatch.setenv("SMBOX_RUN_ID", launch)
-        assert each(worlds(1, 2), work) == [begun, begun]
+        found = each(worlds(1, 2), lambda world: begun_at(world, open_box, **settings))
+        assert found == [begun, begun]
+
+
+def test_a_group_continues_its_own_steps_and_not_those_of_another(
+    worlds, each, open_box, monkeypatch
+):
+    """Whichever comes first."""
+    for name, value in ("RANK", "0"), ("WORLD_SIZE", "4"), ("RUN_ID", "one"):
+        monkeypatch.setenv(f"SMBOX_{name}", value)
+    members = worlds(2, 2)
+    for group, begun in (1, 0), (0, 0), (1, 5):
+        ranks = members[2 * group : 2 * group + 2]
+        assert each(ranks, lambda world: begun_at(world, open_box)) == [begun, begun]
