@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
 
 from smbox import Box
-from smbox.errors import ConfigError
+from smbox.errors import ConfigError, RegionNotFoundError
 from smbox.head import check_prefix
 from smbox_torch.averaging.box_group import AnyGroup, BoxGroup
 from smbox_torch.averaging.sync_group import check_timing
@@ -20,6 +21,7 @@ from smbox_torch.hybrid.root import groups_of
 from smbox_torch.topology.choice import choose
 from smbox_torch.topology.hierarchy import Topology
 from smbox_torch.topology.measuring import boxes_of, measure
+from smbox_torch.workers.claim import claim_of
 from smbox_torch.world import World
 
 __all__ = ["Groups", "Placement", "Run", "find_placement"]
@@ -118,8 +120,21 @@ def find_placement(
             raise ConfigError('groups= is a number, "auto" or a Topology', groups=groups)
         nbytes = CENTER_ITEMSIZE * sum(each.numel() for each in parameters)
         links = measure(box, run.name, world=run.world, timeout_s=run.timeout_s)
-        groups = choose(links, nbytes=nbytes, period=run.settings.period)
+        center = _center_node(run.name, box)
+        groups = choose(links, nbytes=nbytes, period=run.settings.period, center=center)
     return _placement_in(run, groups, box)
+
+
+def _center_node(name: str, box: Box) -> int | None:
+    """Return the node with the center of an earlier start of the run, or None.
+
+    Other measurements may make another node the best one, which does not have this center.
+    """
+    for node, each in boxes_of(box).items():
+        with suppress(RegionNotFoundError):
+            each.attach(claim_of(name), timeout_s=None)
+            return node
+    return None
 
 
 def _placement_in(run: Run, topology: Topology, box: Box) -> Placement:

@@ -23,6 +23,7 @@ from typing import Final
 
 import numpy as np
 
+from smbox.errors import ConfigError
 from smbox_torch.checks import whole
 from smbox_torch.topology.hierarchy import Cut, Group, Topology
 from smbox_torch.topology.links import Links
@@ -39,27 +40,32 @@ ONE: Final = "; but one group of all is predicted to take no longer, so there is
 Clusters = tuple[tuple[int, ...], ...]
 
 
-def choose(links: Links, *, nbytes: int, period: int = 10) -> Topology:
+def choose(
+    links: Links, *, nbytes: int, period: int = 10, center: int | None = None
+) -> Topology:
     """Choose the groups, their roots, and the memory nodes of their sums and of the center.
 
     Args:
         links: links of all workers.
         nbytes: bytes of the model in one direction of an exchange.
         period: steps between two exchanges with the center; for the predictions.
+        center: id of the node that has the center already; None: choose the node.
 
     Raises:
-        ConfigError: nbytes or period is not from 1 to 2 ** 63 - 1.
+        ConfigError: nbytes or period is not from 1 to 2 ** 63 - 1, or there is no such node.
         TypeError: one of them is not an integer, or ``links`` is not a Links.
     """
     if not isinstance(links, Links):
         raise TypeError(f"links must be a Links, not {type(links).__name__}")
     nbytes, period = whole("nbytes", nbytes), whole("period", period)
+    if center not in {None, *links.nodes}:
+        raise ConfigError("center must be the id of a node", center=center, nodes=links.nodes)
     levels, joins_s = _dendrogram(links, nbytes)
     gaps = [after / before for before, after in pairwise(joins_s)]
     gap = max(gaps, default=1.0)
     level = gaps.index(gap) + 1 if gap >= GAP else 0
     shown = dict.fromkeys((levels[0], levels[level], levels[-1]))
-    cuts = {clusters: _cut(links, clusters, nbytes, period) for clusters in shown}
+    cuts = {clusters: _cut(links, clusters, nbytes, period, center) for clusters in shown}
     mine, one = cuts[levels[level]], cuts[levels[-1]]
     is_one = level > 0 and one.step_s <= mine.step_s
     return Topology(
@@ -114,15 +120,16 @@ def _sorted(clusters: Sequence[tuple[int, ...]]) -> Clusters:
     return tuple(sorted(clusters))
 
 
-def _cut(links: Links, clusters: Clusters, nbytes: int, period: int) -> Cut:
-    """Select the cheapest node and root of each group, and the cheapest node of the center."""
+def _cut(links: Links, clusters: Clusters, nbytes: int, period: int, given: int | None) -> Cut:
+    """Select the cheapest node and root of each group, and the given or cheapest center."""
     nodes = range(len(links.nodes))
     homes = [
         min(nodes, key=lambda node: (mean_s(links, each, node, nbytes), node))
         for each in clusters
     ]
+    centers = nodes if given is None else [links.nodes.index(given)]
     center = min(
-        nodes, key=lambda node: (_center_s(links, clusters, homes, node, nbytes), node)
+        centers, key=lambda node: (_center_s(links, clusters, homes, node, nbytes), node)
     )
     ordered = [_root_first(links, each, center, nbytes) for each in clusters]
     mean = [

@@ -19,7 +19,7 @@ from smbox.errors import ConfigError, LayoutMismatchError
 from smbox.head import check_prefix
 from smbox_torch.boxes import BoxLike, check_box
 
-__all__ = ["claim"]
+__all__ = ["claim", "claim_of"]
 
 RECORD_NBYTES: Final = 512
 NOTHING: Final[Mapping[str, object]] = {}
@@ -55,11 +55,16 @@ def claim(
     assert len(ours) <= RECORD_NBYTES, "settings are few and short"
     record = np.frombuffer(ours.encode().ljust(RECORD_NBYTES, b"\0"), np.uint8)
     region = box.create(
-        f"{name}.algorithm", shape=record.shape, dtype="uint8", init=record, exist_ok=True
+        claim_of(name), shape=record.shape, dtype="uint8", init=record, exist_ok=True
     )
     found = region.get().tobytes().rstrip(b"\0").decode(errors="replace")
     if found != ours:
         raise _mismatch(found, ours, name)
+
+
+def claim_of(name: str) -> str:
+    """Return the name of the region with the claim."""
+    return f"{name}.algorithm"
 
 
 def _mismatch(found: str, ours: str, name: str) -> ConfigError | LayoutMismatchError:

@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from smbox.errors import ConfigError
 from smbox_torch.topology import Link, Links, choose
 
 MB = 1_000_000
@@ -54,6 +55,18 @@ def test_islands_become_groups(islands: list[int], noise):
     for group in topology.groups:  # sums stay in the island
         assert group.node in group.ranks if len(group.ranks) > 1 else group.node is None
     assert [group.root for group in topology.groups] == list(topology.roots)
+
+
+def test_a_given_center_stays_and_is_predicted():
+    links = links_of([2, 2])
+    free = chosen(links)
+    for node in links.nodes:
+        topology = chosen(links, center=node)
+        assert topology.center == node
+        assert members(topology) == members(free)
+        assert topology.chosen.exchange_s >= free.chosen.exchange_s
+    with pytest.raises(ConfigError, match="center"):
+        chosen(links, center=4)
 
 
 def test_what_is_predicted_of_islands_is_less_than_of_one_group():

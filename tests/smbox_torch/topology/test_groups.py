@@ -13,6 +13,7 @@ from smbox.testing import oracles
 from smbox.testing.quadratic import LR, Descent, gradient, start
 from smbox_torch.averaging.box_group import BoxGroup, Relay
 from smbox_torch.averaging.sync_group import SyncGroup
+from smbox_torch.hybrid import groups
 from smbox_torch.hybrid.hybrid import HybridSGD
 from smbox_torch.topology import Link, Links, Topology, choose
 from smbox_torch.topology.measuring import boxes_of
@@ -101,6 +102,31 @@ def test_two_groups_end_at_the_center_with_their_statistics(run_hosts, exchange:
     for state in others:
         for key, value in state.items():
             torch.testing.assert_close(value, first[key], rtol=0, atol=1e-5)
+
+
+def test_a_start_finds_the_center_where_an_earlier_one_chose_to_keep_it(run_hosts, monkeypatch):
+    """Also if its own measurements make another node the best one."""
+    name = uuid.uuid4().hex
+
+    def work(world: World, box) -> tuple[int, np.ndarray, np.ndarray]:
+        x = torch.nn.Parameter(torch.from_numpy(start()))
+        sgd = torch.optim.SGD([x], lr=LR)
+        options = {"groups": "auto", "world": world, "timeout_s": 60.0}
+        one = Descent(world.rank, x, HybridSGD(sgd, box, name, **options))
+        begun = one.values()
+        one.run(STEPS)
+        one.optimizer.finish(timeout_s=60.0)
+        return one.optimizer.topology.center, begun, one.values()
+
+    expected = start()
+    for near in (0, 1):
+        links = islands(near, near).links
+        monkeypatch.setattr(groups, "measure", lambda *_, links=links, **__: links)
+        found = run_hosts(2, 1, work)
+        for center, begun, _ in found:
+            assert center == 0
+            np.testing.assert_allclose(begun, expected, rtol=0, atol=1e-6)
+        expected = found[0][2]
 
 
 def test_the_default_rate_counts_the_groups_and_not_the_hosts(run_hosts):
