@@ -8,8 +8,10 @@ from typing import Final
 from smbox.errors import SegmentError, SystemLimitError
 
 _CURES: Final = {
+    None: "; raise ulimit -n or fs.file-max",  # posix_ipc: too many open files, by its text
     errno.EMFILE: "; too many open files: raise ulimit -n",
     errno.ENFILE: "; too many open files on this host: raise fs.file-max",
+    errno.EFBIG: "; files may not be so large: raise ulimit -f",
     errno.ENOMEM: "; too many mappings or too little memory: raise vm.max_map_count",
 }
 

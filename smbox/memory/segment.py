@@ -60,7 +60,8 @@ class Segment:
 
         Raises:
             OutOfMemoryError: no room in /dev/shm; no segment is left.
-            SegmentError: the name exists or is invalid; no segment is left.
+            SegmentError, SystemLimitError: as ``open_trusted``, or the name exists; no segment
+                is left.
         """
         if nbytes > room_nbytes():  # else the system would fill /dev/shm before it fails
             raise no_room(name, nbytes)
@@ -77,16 +78,16 @@ class Segment:
         """Create and map a segment without pages: call ``allocate`` before the first store.
 
         Raises:
-            SegmentError: the name exists or is invalid; no segment is left.
+            SegmentError, SystemLimitError: as ``create``; no segment is left.
         """
         try:
             memory = posix_ipc.SharedMemory(f"/{name}", posix_ipc.O_CREX, mode=MODE)
         except posix_ipc.ExistentialError as error:
             raise SegmentError(f"segment {name} exists already") from error
         except (OSError, ValueError, posix_ipc.Error) as error:
-            raise SegmentError(f"cannot create segment {name}: {error}") from error
+            raise refusal(f"create segment {name}", error) from error
         try:
-            os.ftruncate(memory.fd, nbytes)
+            _resize(name, memory.fd, nbytes)
             return cls(name, memory.fd, nbytes)
         except BaseException:
             unlink(name)
@@ -134,7 +135,7 @@ class Segment:
             os.posix_fallocate(fd, at_byte, nbytes)
         except OSError as error:
             if error.errno not in {errno.ENOSPC, errno.ENOMEM}:
-                raise SegmentError(f"cannot size segment {self.name}: {error}") from error
+                raise refusal(f"size segment {self.name}", error) from error
             raise no_room(self.name, nbytes) from error
         finally:
             os.close(fd)
@@ -241,6 +242,13 @@ def open_trusted(name: str, flags: int = 0) -> int:
             " nobody else may write; remove it, or choose another --name"
         )
     return fd
+
+
+def _resize(name: str, fd: int, nbytes: int) -> None:
+    try:
+        os.ftruncate(fd, nbytes)
+    except OSError as error:
+        raise refusal(f"size segment {name}", error) from error
 
 
 def is_untrusted(name: str) -> bool:

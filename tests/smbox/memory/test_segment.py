@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import secrets
 
 import pytest
@@ -92,17 +93,36 @@ def test_names_move(name):
     assert segment.listing(name) == []
 
 
+def test_a_creator_with_too_many_open_files_is_told_the_limit(name):
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+    try:
+        with pytest.raises(SystemLimitError, match="ulimit -n"):
+            Segment.create_sparse(name, 4096)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
 @pytest.mark.parametrize(
-    ("number", "cure"),
-    [(errno.EMFILE, "ulimit"), (errno.ENFILE, "file-max"), (errno.ENOMEM, "map_count")],
+    ("module", "function", "number", "cure"),
+    [
+        (os, "open", errno.EMFILE, "ulimit -n"),
+        (os, "open", errno.ENFILE, "file-max"),
+        (os, "ftruncate", errno.EFBIG, "ulimit -f"),
+        (os, "posix_fallocate", errno.EFBIG, "ulimit -f"),
+        (segment.mapping, "map_shared", errno.ENOMEM, "map_count"),
+    ],
 )
-def test_a_limit_of_the_system_is_told_with_its_cure(name, monkeypatch, number, cure):
+def test_a_limit_of_the_system_is_told_with_its_cure(
+    name, monkeypatch, module, function, number, cure
+):
     def full(*_args):
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(segment.mapping, "map_shared", full)
-    with pytest.raises(SystemLimitError, match=cure):
-        Segment.create(name, 4096)
+    with monkeypatch.context() as patch:
+        patch.setattr(module, function, full)
+        with pytest.raises(SystemLimitError, match=cure):
+            Segment.create(name, 4096)
     with pytest.raises(NoSegmentError):
         Segment.attach(name)
 
