@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smbox.memory import process
+from smbox.memory.limits import refusal
 
 WORDS: Final = 16
 RESTARTS: Final = 1 << 31
@@ -110,11 +111,17 @@ class MemberInfo(msgspec.Struct, frozen=True):
 
 @cache
 def domain() -> int:
-    """Return a hash of the boot, pid namespace and user of this process; 0 if unknown."""
+    """Return a hash of the boot, pid namespace and user of this process; 0 if unknown.
+
+    Raises:
+        SystemLimitError: a limit of the system keeps this process from finding that out.
+    """
     try:
         where = f"{_BOOT_ID.read_text()}|{os.readlink('/proc/self/ns/pid')}|{os.getuid()}"
-    except OSError:
+    except (FileNotFoundError, PermissionError):  # no /proc here
         return 0
+    except OSError as error:
+        raise refusal("read the boot id of this host", error) from error
     return hash_of(where)
 
 

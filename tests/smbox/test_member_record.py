@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from smbox.member_record import RESTARTS, WORDS, Record, hash_of
+from smbox.errors import SystemLimitError
+from smbox.member_record import RESTARTS, WORDS, Record, domain, hash_of
 
 
 def own():
@@ -53,6 +54,14 @@ def test_only_a_pid_of_this_domain_can_be_known_dead():
     assert not replace(gone, domain=record.domain + 1).is_known_dead()
     assert not replace(gone, domain=0).is_known_dead()
     assert replace(record, pid_started=record.pid_started + 1).is_known_dead()
+
+
+def test_a_limit_of_the_system_does_not_leave_the_domain_unknown(no_more_files):
+    known = domain()
+    domain.cache_clear()
+    with no_more_files(), pytest.raises(SystemLimitError, match="ulimit -n"):
+        domain()
+    assert domain() == known != 0
 
 
 def test_equal_texts_have_equal_hashes():
