@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+import threading
 import time
 
 import pytest
@@ -75,12 +76,17 @@ def test_a_copy_ends_in_time(published, stops_in_copies):
     assert (subscriber.version, dict(subscriber.state)) == (0, {})
 
 
-def test_a_copy_waits_for_data_as_long_as_the_timeout_of_the_box(published, stops_in_copies):
-    subscriber = Subscriber(published.box("tcp", timeout_s=1.0), "w")
-    assert subscriber.pull() == 1
-    stops_in_copies()
-    with ending_in(1.0), pytest.raises(smbox.RequestTimeoutError):
-        subscriber.pull(timeout_s=60.0)
+@pytest.mark.parametrize("stops_in_copy", [False, True])
+def test_a_pull_waits_longer_than_the_box(published, stops_in_copies, stops_in_copy):
+    subscriber = Subscriber(published.box("tcp", timeout_s=0.5), "w")
+    if stops_in_copy:
+        stops_in_copies()
+    else:
+        published.node.send(signal.SIGSTOP)
+    continuing = threading.Timer(2.0, published.node.send, (signal.SIGCONT,))
+    continuing.start()
+    assert subscriber.pull(timeout_s=60.0) == 1
+    continuing.join()
 
 
 def test_a_copy_that_is_cancelled_ends_soon(published, stops_in_copies):

@@ -12,7 +12,6 @@ import torch
 from smbox import (
     Box,
     ConfigError,
-    Handle,
     LayoutMismatchError,
     Region,
     RequestTimeoutError,
@@ -30,9 +29,6 @@ from smbox_torch.publishing.publication import (
 )
 
 __all__ = ["Pull"]
-
-POLL_S: Final = 0.1
-"""Time between two looks at the progress of a read."""
 
 QUIET_S: Final = 0.6
 """Time without data after which a read ends that continues after the deadline of its pull."""
@@ -98,25 +94,19 @@ class Pull:
             **facts,
         )
 
-    def open(self, box: Box, name: str, limit_s: float) -> Region:
+    def open(self, box: Box, name: str) -> Region:
         """Return a region; do not wait until it exists.
-
-        Args:
-            box: connection to the memory.
-            name: name of the region.
-            limit_s: longest time to wait for an answer, the timeout of the box.
 
         Raises:
             RegionNotFoundError, RegionFreedError: it does not exist.
             RequestTimeoutError: the memory did not answer within the time of the pull.
         """
-        end_s = min(self._deadline_s, time.monotonic() + limit_s)
         try_s = 0.0
         while True:
             try:  # attach waits as long for the region: begin with short times
                 return box.attach(name, timeout_s=try_s)
             except RequestTimeoutError as error:
-                left_s = min(end_s - time.monotonic(), self.left_s())
+                left_s = self.left_s()
                 if left_s <= 0:
                     raise self.timeout(SILENT) from error
             try_s = min(2 * try_s + 1.0, left_s)
@@ -124,33 +114,28 @@ class Pull:
     def read(self, region: Region, out: torch.Tensor | None = None) -> Any:
         """Return the contents of a region, in ``out`` if it is given.
 
-        After the deadline it goes on as long as data arrives, at intervals of at most QUIET_S
-        or twice the longest one so far.
+        After the deadline it goes on as long as data arrives, at intervals of at most QUIET_S,
+        or up to four times as long if earlier intervals were longer.
 
         Raises:
             RegionFreedError: the region was freed.
-            RequestTimeoutError: the memory did not answer within the time of the pull, or no
-                data arrived within the timeout of the box. ``out`` may be overwritten in part;
-                nothing more is written to it.
+            RequestTimeoutError: the memory did not answer within the time of the pull. ``out``
+                may be overwritten in part; nothing more is written to it.
         """
         handle = region.get_nb(out=out)
+        quiet_s = QUIET_S
         try:
-            self._receive(handle)
-            return handle.result()
+            while True:
+                handle.timeout_s = min(quiet_s, max(QUIET_S, self.left_s()))
+                try:
+                    return handle.result()  # waits as long as data arrives at these intervals
+                except RequestTimeoutError as error:
+                    if self.left_s() <= 0:
+                        raise self.timeout(SILENT, **handle.facts()) from error
+                quiet_s = min(2 * quiet_s, 4 * QUIET_S)
         except BaseException:
             handle.cancel()
             raise
-
-    def _receive(self, handle: Handle[Any]) -> None:
-        """Wait until a read has ended; RequestTimeoutError as ``read``."""
-        progress, moved_s, quiet_s = handle.work.progress(), time.monotonic(), QUIET_S
-        while not handle.advance(time.monotonic() + POLL_S):
-            silent_s = time.monotonic() - moved_s
-            if handle.work.progress() != progress:
-                progress, moved_s = handle.work.progress(), time.monotonic()
-                quiet_s = max(quiet_s, 2 * silent_s)
-            elif silent_s >= (quiet_s if self.left_s() <= 0 else handle.timeout_s):
-                raise self.timeout(SILENT, **handle.facts())
 
     def select(self, layout: Layout) -> dict[str, Entry]:
         """Return the entries to read, by name.

@@ -213,8 +213,7 @@ class Subscriber:
         """Copy a version into ``state``; return False if it is not in the memory."""
         try:
             if self._term is None or self._term.number != term:
-                limit_s = self._counter.paths.timeout_s
-                self._term = _TermReader(self._box, self._name, term, limit_s, pull)
+                self._term = _TermReader(self._box, self._name, term, pull)
             chosen = pull.select(self._term.layout)
             buffer = self._term.buffer(version, pull)
             if _version_in(buffer, pull) != version:
@@ -246,12 +245,11 @@ class _TermReader:
     It raises RegionNotFoundError for regions that do not exist, and as ``Pull.open``.
     """
 
-    def __init__(self, box: Box, name: str, number: int, limit_s: float, pull: Pull) -> None:
+    def __init__(self, box: Box, name: str, number: int, pull: Pull) -> None:
         self._box = box
         self._name = name
-        self._limit_s = limit_s
         self.number = number
-        described = pull.open(box, publication.layout_name(name, number), limit_s)
+        described = pull.open(box, publication.layout_name(name, number))
         self.layout = publication.layout_of(pull.read(described))
         self._buffers: dict[int, Region] = {}
 
@@ -260,7 +258,7 @@ class _TermReader:
         index = version % self.layout.keep
         if index not in self._buffers:
             name = publication.buffer_name(self._name, self.number, index)
-            self._buffers[index] = pull.open(self._box, name, self._limit_s)
+            self._buffers[index] = pull.open(self._box, name)
         return self._buffers[index]
 
 
