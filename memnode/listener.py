@@ -199,7 +199,7 @@ class Listener:
 def _reason(error: zmq.ZMQError, address: str) -> str:
     unresolved = resolution_error(address) if error.errno == errno.ENODEV else None
     if unresolved:
-        return f"{unresolved}: is the host name right?"
+        return unresolved
     reason, step = zmq.strerror(error.errno or 0), NEXT_STEPS.get(error.errno or 0)
     return f"{reason}; {step}" if step else reason
 

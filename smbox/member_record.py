@@ -17,8 +17,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from smbox.limits import refusal
 from smbox.memory import process
-from smbox.memory.limits import refusal
 
 WORDS: Final = 16
 RESTARTS: Final = 1 << 31

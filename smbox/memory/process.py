@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from smbox.memory.limits import refusal
+from smbox.limits import refusal
 
 _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)

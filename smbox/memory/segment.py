@@ -21,9 +21,9 @@ import posix_ipc
 from numpy.typing import NDArray
 
 from smbox.errors import OutOfMemoryError, SegmentError
+from smbox.limits import refusal
 from smbox.memory import layout, mapping
 from smbox.memory.layout import WORD_NBYTES
-from smbox.memory.limits import refusal
 
 DIRECTORY = Path("/dev/shm")  # noqa: S108 - where Linux keeps POSIX shared memory
 MODE = 0o600

@@ -190,7 +190,7 @@ def _answers(control: ControlPath, timeout_s: float) -> bool:
 def _why_silent(address: str) -> str:
     reason = resolution_error(address)
     if reason is not None:
-        return f"the host's name cannot be resolved ({reason}): check its spelling"
+        return f"the host's name cannot be resolved: {reason}"
     return (
         "no memory node answers: is `memnode` running there, and does it listen at this"
         " address? (by default it listens on loopback only; see memnode --bind)"

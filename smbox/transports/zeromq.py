@@ -34,6 +34,7 @@ from zmq.utils.garbage import GarbageCollectorThread, gc
 
 from smbox.errors import ConnectError, TransportError
 from smbox.keys import ClientKey
+from smbox.limits import refusal
 from smbox.wire.header import Buffer
 
 LENT_NBYTES_MIN: Final = 256 * 1024
@@ -48,6 +49,10 @@ HEAP_BLOCK_NBYTES: Final = (32 << 20) - (64 << 10)
 
 RESOLVE_S: Final = 0.5
 """Seconds to wait for a name server; a slower one must not delay an error."""
+
+FILES: Final = 16
+"""Files that ZeroMQ opens when it starts. Without one of them it aborts the process, or pyzmq's
+thread ends and frees no frame."""
 
 RECONNECT_FIRST_MS: Final = 50
 RECONNECT_LAST_MS: Final = 1000
@@ -77,12 +82,25 @@ def start_frame_thread() -> None:
     """Start the thread of pyzmq that frees sent frames, which otherwise starts in a send.
 
     A send that fails in the middle of a message breaks the messages after it.
+
+    Raises:
+        SystemLimitError: too few files can be opened; ZeroMQ was not started.
     """
+    with contextlib.ExitStack() as opened:
+        try:
+            for _ in range(FILES):
+                opened.enter_context(open(os.devnull, "rb"))
+        except OSError as error:
+            raise refusal("start ZeroMQ", error) from error
     gc.refs.pop(gc.store(None), None)
 
 
 def resolution_error(address: str) -> str | None:
-    """Return why the host of ``tcp://host:port`` cannot be resolved; None if it may be."""
+    """Return why the host of ``tcp://host:port`` cannot be resolved, and what to do.
+
+    Returns:
+        None if it may be resolved.
+    """
     if not address.startswith("tcp://"):
         return None
     host = address.removeprefix("tcp://").rpartition(":")[0].strip("[]")
@@ -91,8 +109,10 @@ def resolution_error(address: str) -> str | None:
     def resolve() -> None:
         try:
             socket.getaddrinfo(host, None)
-        except (OSError, UnicodeError) as error:
-            reasons.append(getattr(error, "strerror", None) or str(error))
+        except (socket.gaierror, UnicodeError) as error:
+            reasons.append(f"{error}; check its spelling")
+        except OSError as error:
+            reasons.append(str(refusal("look it up", error)))
 
     thread = threading.Thread(target=resolve, name="smbox-resolve", daemon=True)
     thread.start()
@@ -145,6 +165,7 @@ class ZmqTransport:
 
     Raises:
         ConnectError: ZeroMQ does not accept the address, or has no more sockets.
+        SystemLimitError: ZeroMQ cannot start.
     """
 
     def __init__(self, address: str, *, queue_max: int, key: ClientKey | None = None) -> None:
@@ -155,9 +176,8 @@ class ZmqTransport:
             self._socket = process_context().socket(zmq.DEALER)
         except zmq.ZMQError as error:
             raise ConnectError(
-                f"cannot open another socket: {zmq.strerror(error.errno or 0)}; close unused"
-                " boxes, or use fewer threads (ZeroMQ has 1023 sockets in a process), or raise"
-                " `ulimit -n`",
+                f"cannot open another socket: {error}; close unused boxes, or use fewer threads"
+                " (ZeroMQ has 1023 sockets in a process), or raise `ulimit -n`",
                 address=address,
             ) from error
         try:
@@ -177,8 +197,7 @@ class ZmqTransport:
         except zmq.ZMQError as error:
             self._socket.close(linger=0)
             raise ConnectError(
-                f"cannot connect: {zmq.strerror(error.errno or 0)}; is the address right?",
-                address=address,
+                f"cannot connect: {error}; is the address right?", address=address
             ) from error
 
     def send(self, frames: Sequence[Buffer], *, zero_copy: bool = False) -> bool:
@@ -194,7 +213,7 @@ class ZmqTransport:
         except zmq.Again:
             return False  # ZeroMQ queues all frames of a message, or none
         except zmq.ZMQError as error:
-            raise TransportError("cannot send", address=self.address) from error
+            raise TransportError(f"cannot send: {error}", address=self.address) from error
         return True
 
     def _lend(self, frame: Buffer, flags: int) -> None:
@@ -219,7 +238,7 @@ class ZmqTransport:
         except zmq.Again:
             return None
         except zmq.ZMQError as error:
-            raise TransportError("cannot receive", address=self.address) from error
+            raise TransportError(f"cannot receive: {error}", address=self.address) from error
         return frames
 
     def close(self) -> None:
