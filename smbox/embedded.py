@@ -20,6 +20,7 @@ from typing import Final
 from smbox.box import Box
 from smbox.config import ClientConfig, check_memory, parse_size
 from smbox.errors import ConnectError
+from smbox.limits import refusal, start_thread
 from smbox.memory.superblock import remove_all
 from smbox.native import library
 from smbox.paths.pair import PathPair
@@ -48,6 +49,7 @@ def local(
     Raises:
         ConfigError: a node cannot have this much memory, or the transport cannot work here.
         ConnectError: the node does not start; its output is on stderr.
+        SystemLimitError: this process can start no process or thread.
         NativeError: the native library is missing; no node works without it.
     """
     library.load()
@@ -90,6 +92,7 @@ class EmbeddedNode:
     Raises:
         ConfigError: a node cannot have this much memory; no process was started.
         ConnectError: the node does not start.
+        SystemLimitError: this process can start no thread or process; no node was left.
     """
 
     def __init__(self, memory: str | int) -> None:
@@ -103,7 +106,11 @@ class EmbeddedNode:
         self._watcher = threading.Thread(
             target=self._watch, name=f"smbox-{self._name}", daemon=True
         )
-        self._watcher.start()
+        try:
+            start_thread(self._watcher)
+        except BaseException:
+            _stop(self._process)
+            raise
         atexit.register(self.close)
 
     @property
@@ -128,12 +135,15 @@ class EmbeddedNode:
         command = [sys.executable, "-P", "-m", "memnode", "--bind", self.address]
         command += ["--name", self._name, "--memory", str(self._memory_nbytes), "--json"]
         command += ["--parent-pid", str(self._owner)]
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C must not stop the node before this process
-        )
+        try:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                start_new_session=True,  # Ctrl-C must not stop the node before this process
+            )
+        except OSError as error:
+            raise refusal("start a memory node", error) from error
         try:
             self.address = _address_of(process)
         except BaseException:
@@ -163,8 +173,8 @@ class EmbeddedNode:
 def _address_of(process: subprocess.Popen[bytes]) -> str:
     """Return the address in the node's ready line; kill a node that prints none in time."""
     late = threading.Timer(READY_TIMEOUT_S, process.kill)
-    late.start()
     try:
+        start_thread(late)
         assert process.stdout is not None
         with process.stdout as output:
             line = output.readline()

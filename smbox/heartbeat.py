@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from smbox.deadline import deadline_given, deadline_of, request_timeout_s
 from smbox.errors import ConfigError, PeerLostError, RegionFreedError, SmboxError
 from smbox.lease import RENEWALS, Lease
+from smbox.limits import start_thread
 from smbox.member_record import Record
 from smbox.roster import Roster, View
 
@@ -161,7 +162,8 @@ def keep(holder: Holder) -> None:
             # Without the lock: start() waits for the new thread, in which garbage collection
             # may call drop().
             name = "smbox-heartbeat"
-            threading.Thread(target=_serve, args=(memory,), name=name, daemon=True).start()
+            thread = threading.Thread(target=_serve, args=(memory,), name=name, daemon=True)
+            start_thread(thread)
     except BaseException:
         _SERVED.discard(memory)  # after an interrupt two threads may renew; that is harmless
         raise

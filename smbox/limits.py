@@ -1,8 +1,9 @@
-"""Errors of system calls that name the limit of the system to raise."""
+"""Errors of system calls and threads that name the limit of the system to raise."""
 
 from __future__ import annotations
 
 import errno
+from threading import Thread
 from typing import Final
 
 from smbox.errors import SegmentError, SystemLimitError
@@ -10,9 +11,10 @@ from smbox.errors import SegmentError, SystemLimitError
 _CURES: Final = {
     None: "; raise ulimit -n or fs.file-max",  # posix_ipc: too many open files, by its text
     errno.EMFILE: "; too many open files: raise ulimit -n",
+    errno.EAGAIN: "; too many processes or threads: raise ulimit -u, or pids.max",
     errno.ENFILE: "; too many open files on this host: raise fs.file-max",
     errno.EFBIG: "; files may not be so large: raise ulimit -f",
-    errno.ENOMEM: "; too many mappings or too little memory: raise vm.max_map_count",
+    errno.ENOMEM: "; too many mappings or too little memory: raise vm.max_map_count, ulimit -v",
 }
 
 
@@ -21,3 +23,16 @@ def refusal(what: str, error: OSError | ValueError) -> SegmentError | SystemLimi
     cure = _CURES.get(getattr(error, "errno", 0))
     kind = SystemLimitError if cure else SegmentError
     return kind(f"cannot {what}: {error}{cure or ''}")
+
+
+def start_thread(thread: Thread) -> None:
+    """Start a thread.
+
+    Raises:
+        SystemLimitError: this process can have no more threads.
+    """
+    try:
+        thread.start()
+    except RuntimeError as error:
+        message = f"{error}{_CURES[errno.EAGAIN]}"
+        raise SystemLimitError(message, thread=thread.name) from error

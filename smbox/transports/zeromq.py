@@ -34,7 +34,7 @@ from zmq.utils.garbage import GarbageCollectorThread, gc
 
 from smbox.errors import ConnectError, TransportError
 from smbox.keys import ClientKey
-from smbox.limits import refusal
+from smbox.limits import refusal, start_thread
 from smbox.wire.header import Buffer
 
 LENT_NBYTES_MIN: Final = 256 * 1024
@@ -51,8 +51,9 @@ RESOLVE_S: Final = 0.5
 """Seconds to wait for a name server; a slower one must not delay an error."""
 
 FILES: Final = 16
-"""Files that ZeroMQ opens when it starts. Without one of them it aborts the process, or pyzmq's
-thread ends and frees no frame."""
+THREADS: Final = 8
+"""At least as many as ZeroMQ opens and starts first. Without one of them it aborts the process,
+or pyzmq's thread ends and frees no frame."""
 
 RECONNECT_FIRST_MS: Final = 50
 RECONNECT_LAST_MS: Final = 1000
@@ -84,15 +85,26 @@ def start_frame_thread() -> None:
     A send that fails in the middle of a message breaks the messages after it.
 
     Raises:
-        SystemLimitError: too few files can be opened; ZeroMQ was not started.
+        SystemLimitError: too few files or threads can be had; ZeroMQ was not started.
     """
-    with contextlib.ExitStack() as opened:
+    _check_limits()
+    gc.refs.pop(gc.store(None), None)
+
+
+def _check_limits() -> None:
+    """Open as many files, and start as many threads, as ZeroMQ will need."""
+    end = threading.Event()
+    with contextlib.ExitStack() as stack:
         try:
             for _ in range(FILES):
-                opened.enter_context(open(os.devnull, "rb"))
+                stack.enter_context(open(os.devnull, "rb"))
         except OSError as error:
             raise refusal("start ZeroMQ", error) from error
-    gc.refs.pop(gc.store(None), None)
+        for _ in range(THREADS):
+            thread = threading.Thread(target=end.wait, name="smbox-limits", daemon=True)
+            start_thread(thread)
+            stack.callback(thread.join)
+            stack.callback(end.set)
 
 
 def resolution_error(address: str) -> str | None:
@@ -115,7 +127,7 @@ def resolution_error(address: str) -> str | None:
             reasons.append(str(refusal("look it up", error)))
 
     thread = threading.Thread(target=resolve, name="smbox-resolve", daemon=True)
-    thread.start()
+    start_thread(thread)
     thread.join(RESOLVE_S)
     return reasons[0] if reasons else None
 

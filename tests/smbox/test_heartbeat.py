@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from smbox import heartbeat
+from smbox.errors import SystemLimitError
 
 WAIT_S = 30.0
 
@@ -141,7 +142,7 @@ def test_a_thread_that_cannot_be_started_is_started_for_the_next_holder(keep, mo
     memory = Memory()
     with monkeypatch.context() as short:
         short.setattr(threading.Thread, "start", no_thread)
-        with pytest.raises(RuntimeError):
+        with pytest.raises(SystemLimitError):
             keep(Beating(memory))
     assert is_renewed(keep(Beating(memory)))
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from smbox.limits import start_thread
+
 __all__ = ["Stream"]
 
 
@@ -23,7 +25,7 @@ class Stream:
         self._stopped = threading.Event()
         name = f"{threading.current_thread().name}-stream"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
+        start_thread(self._thread)
 
     def _run(self) -> None:
         try:
