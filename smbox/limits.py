@@ -14,6 +14,7 @@ _CURES: Final = {
     errno.EAGAIN: "; too many processes or threads: raise ulimit -u, or pids.max",
     errno.ENFILE: "; too many open files on this host: raise fs.file-max",
     errno.EFBIG: "; files may not be so large: raise ulimit -f",
+    errno.ENOSPC: "; no free inode: free regions, or mount it with more nr_inodes",
     errno.ENOMEM: "; too many mappings or too little memory: raise vm.max_map_count, ulimit -v",
 }
 

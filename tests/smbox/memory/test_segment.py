@@ -108,6 +108,7 @@ def test_a_creator_with_too_many_open_files_is_told_the_limit(name):
     [
         (os, "open", errno.EMFILE, "ulimit -n"),
         (os, "open", errno.ENFILE, "file-max"),
+        (os, "open", errno.ENOSPC, "nr_inodes"),
         (os, "ftruncate", errno.EFBIG, "ulimit -f"),
         (os, "posix_fallocate", errno.EFBIG, "ulimit -f"),
         (segment.mapping, "map_shared", errno.ENOMEM, "map_count"),
