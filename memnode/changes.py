@@ -28,15 +28,15 @@ from memnode.checks import (
     check_step,
     kernel_and_scale,
 )
-from memnode.context import Channel, Context
-from smbox.errors import RemoteProtocolError, SessionExpiredError, SmboxError
+from memnode.context import Channel, Context, Outcome, Park
+from smbox.errors import RemoteProtocolError, SessionExpiredError, SmboxError, SystemLimitError
 from smbox.memory import orders
 from smbox.memory.commit import moved, run_orders
 from smbox.memory.kernels import KERNELS, KernelCode, OptimizerCode
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.mapped import MappedRegion
 from smbox.wire import operands
-from smbox.wire.codec import Reply, Request, refuse, reply_to
+from smbox.wire.codec import Request, refuse, reply_to
 from smbox.wire.header import Buffer, unpack_scale
 from smbox.wire.operands import Item
 from smbox.wire.ops import ANSWERS, Op, carried_nbytes, count, unit_of
@@ -60,8 +60,11 @@ class Change(NamedTuple):
     parameters: NDArray[np.float64] | None = None
 
 
-def change(context: Context, channel: Channel, request: Request) -> Reply:
+def change(context: Context, channel: Channel, request: Request) -> Outcome:
     """Execute the commits of a change that are not applied yet, and answer the entire change.
+
+    Park the channel as long as a limit of the system keeps the node from the answers of applied
+    commits: a refusal would tell the client that nothing was changed.
 
     Raises:
         StripeBusy: another writer holds a stripe; earlier commits of the change are applied.
@@ -80,7 +83,10 @@ def change(context: Context, channel: Channel, request: Request) -> Reply:
         return reply_to(request, _answer(channel, request) if answers else b"")
     except SmboxError as error:  # the reply carries the answers of the applied commits
         parts = _parts(channel, request) if answers and request.number > 0 else ()
-        old = b"".join(part.data for part in parts)
+        try:
+            old = b"".join(part.data for part in parts)
+        except SystemLimitError:
+            return Park.BUSY
         return refuse(request, error, applied=channel.row.applied, old=old)
 
 
