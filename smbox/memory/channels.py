@@ -7,6 +7,7 @@ gets the same answer.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,10 +15,13 @@ from numpy.typing import NDArray
 from smbox.errors import LimitError, SegmentError
 from smbox.memory import layout, orders
 from smbox.memory.layout import CHANNEL_ROWS, LOW_WORD, Channel, Ring
-from smbox.memory.segment import Segment, Word, attach_or_create, create_filled, listing, unlink
+from smbox.memory.segment import Segment, Word, attach_or_create, create_filled, size, unlink
 
 ChannelKey = tuple[int, int]
 """The 128-bit id of the client, and its number of the channel."""
+
+_RING_POWERS: Final = range(Ring.ENTRY_NBYTES_MIN.bit_length() - 1, 32)
+"""Of the entries' size. Larger rings do not fit into any memory."""
 
 
 @dataclass(eq=False)
@@ -249,6 +253,9 @@ def _parts_of(
 
 
 def rings_of(node: str, serial: int) -> list[int]:
-    """List the ids of the rings of a channel, by its serial; small entries first."""
-    names = listing(layout.ring_name(node, layout.ring_id(serial, 1))[:-2])
-    return [int(name[-16:], 16) for name in names]
+    """List the ids of the rings of a channel, by its serial; small entries first.
+
+    It opens no file, so that a node with too many open files removes rings too.
+    """
+    possible = [layout.ring_id(serial, 1 << power) for power in _RING_POWERS]
+    return [ring for ring in possible if size(layout.ring_name(node, ring))]
