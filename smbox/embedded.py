@@ -173,13 +173,13 @@ class EmbeddedNode:
 def _address_of(process: subprocess.Popen[bytes]) -> str:
     """Return the address in the node's ready line; kill a node that prints none in time."""
     late = threading.Timer(READY_TIMEOUT_S, process.kill)
-    try:
-        start_thread(late)
-        assert process.stdout is not None
-        with process.stdout as output:
+    assert process.stdout is not None
+    with process.stdout as output:
+        try:
+            start_thread(late)
             line = output.readline()
-    finally:
-        late.cancel()
+        finally:
+            late.cancel()
     try:
         return str(json.loads(line)["address"])
     except (ValueError, TypeError, KeyError) as error:

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import socket
 import threading
 from collections import deque
@@ -97,7 +98,7 @@ def _check_limits() -> None:
     with contextlib.ExitStack() as stack:
         try:
             for _ in range(FILES):
-                stack.enter_context(open(os.devnull, "rb"))
+                stack.enter_context(select.epoll())  # garbage collection closes it too
         except OSError as error:
             raise refusal("start ZeroMQ", error) from error
         for _ in range(THREADS):
