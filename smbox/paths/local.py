@@ -179,9 +179,7 @@ class LocalPath(ThreadedPath[LocalQueue]):
 
     def version(self, info: RegionInfo, timeout_s: float | None = None) -> int:  # noqa: ARG002
         """Return the region's version, at once; RegionFreedError."""
-        region = self._regions.region(info)
-        region.check_usable()
-        return region.version()
+        return self._regions.region(info).version()
 
     def wait_version(self, info: RegionInfo, version: int) -> LocalWait:
         """Return a wait until the region's version is at least ``version``."""
@@ -189,9 +187,7 @@ class LocalPath(ThreadedPath[LocalQueue]):
 
     def view(self, info: RegionInfo, first: int, limit: int) -> Bytes | None:
         """Return bytes ``[first, limit)`` of the region's memory itself; RegionFreedError."""
-        region = self._regions.region(info)
-        region.check_usable()
-        return as_bytes(region.array())[first:limit]
+        return as_bytes(self._regions.region(info).array())[first:limit]
 
     def close(self) -> None:
         """Remove this process's writers; views of regions stay valid."""
