@@ -15,14 +15,7 @@ from memnode.config import Bind, NodeConfig
 from memnode.group import NodeGroup, StartError, members
 from memnode.server import NodeServer
 from smbox.config import parse_size
-from smbox.errors import (
-    ConfigError,
-    OutOfMemoryError,
-    SegmentError,
-    SmboxError,
-    SystemLimitError,
-    TransportError,
-)
+from smbox.errors import ConfigError, OutOfMemoryError, SmboxError, TransportError
 from smbox.native import library
 from smbox.transports.zeromq import learn_large_blocks, start_frame_thread
 
@@ -32,11 +25,10 @@ EXIT_CONFIG: Final = 2  # argparse's own
 EXIT_MEMORY: Final = 3  # another node owns the memory, or it cannot be created
 EXIT_ADDRESS: Final = 4  # the address cannot be bound
 
-EXITS: Final[tuple[tuple[type[SmboxError], int], ...]] = (
+EXITS: Final[tuple[tuple[type[Exception], int], ...]] = (
     (ConfigError, EXIT_CONFIG),
     (TransportError, EXIT_ADDRESS),
-    (SegmentError, EXIT_MEMORY),
-    (SystemLimitError, EXIT_MEMORY),
+    (OSError, EXIT_MEMORY),  # SegmentError or SystemLimitError
     (OutOfMemoryError, EXIT_MEMORY),
     (SmboxError, EXIT_FAILED),
 )

@@ -107,7 +107,7 @@ class EmbeddedNode:
             target=self._watch, name=f"smbox-{self._name}", daemon=True
         )
         try:
-            start_thread(self._watcher)
+            start_thread(self._watcher.start)
         except BaseException:
             _stop(self._process)
             raise
@@ -176,7 +176,7 @@ def _address_of(process: subprocess.Popen[bytes]) -> str:
     assert process.stdout is not None
     with process.stdout as output:
         try:
-            start_thread(late)
+            start_thread(late.start)
             line = output.readline()
         finally:
             late.cancel()

@@ -163,7 +163,7 @@ def keep(holder: Holder) -> None:
             # may call drop().
             name = "smbox-heartbeat"
             thread = threading.Thread(target=_serve, args=(memory,), name=name, daemon=True)
-            start_thread(thread)
+            start_thread(thread.start)
     except BaseException:
         _SERVED.discard(memory)  # after an interrupt two threads may renew; that is harmless
         raise

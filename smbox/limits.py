@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from threading import Thread
+from collections.abc import Callable
 from typing import Final
 
 from smbox.errors import SegmentError, SystemLimitError
@@ -26,14 +26,13 @@ def refusal(what: str, error: OSError | ValueError) -> SegmentError | SystemLimi
     return kind(f"cannot {what}: {error}{cure or ''}")
 
 
-def start_thread(thread: Thread) -> None:
-    """Start a thread.
+def start_thread(start: Callable[[], object]) -> None:
+    """Call a function that starts a thread, such as ``Thread.start``.
 
     Raises:
         SystemLimitError: this process can have no more threads.
     """
     try:
-        thread.start()
+        start()
     except RuntimeError as error:
-        message = f"{error}{_CURES[errno.EAGAIN]}"
-        raise SystemLimitError(message, thread=thread.name) from error
+        raise SystemLimitError(f"{error}{_CURES[errno.EAGAIN]}") from error

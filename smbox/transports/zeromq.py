@@ -103,7 +103,7 @@ def _check_limits() -> None:
             raise refusal("start ZeroMQ", error) from error
         for _ in range(THREADS):
             thread = threading.Thread(target=end.wait, name="smbox-limits", daemon=True)
-            start_thread(thread)
+            start_thread(thread.start)
             stack.callback(thread.join)
             stack.callback(end.set)
 
@@ -128,7 +128,7 @@ def resolution_error(address: str) -> str | None:
             reasons.append(str(refusal("look it up", error)))
 
     thread = threading.Thread(target=resolve, name="smbox-resolve", daemon=True)
-    start_thread(thread)
+    start_thread(thread.start)
     thread.join(RESOLVE_S)
     return reasons[0] if reasons else None
 

@@ -18,6 +18,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from smbox.deadline import deadline_of, left_s
 from smbox.errors import ConfigError, WorkerLostError
+from smbox.limits import start_thread
 from smbox.work import Pause
 from smbox_torch.world import World
 
@@ -76,7 +77,7 @@ class StoreExchange:
             name="smbox-ring-store",
             daemon=True,
         )
-        asking.start()
+        start_thread(asking.start)
         try:
             found = results.get(timeout=self._timeout_s + ANSWER_S)
         except queue.Empty:

@@ -10,8 +10,10 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import partial
 
 from smbox.errors import ConfigError
+from smbox.limits import start_thread
 
 __all__ = ["UpdateThread"]
 
@@ -22,11 +24,16 @@ class UpdateThread:
     Attributes:
         took_s: run time of the last finished task, in seconds.
         waited_s: time that ``finish`` waited for it, in seconds.
+
+    Raises:
+        SystemLimitError: the thread cannot be started.
     """
 
     def __init__(self) -> None:
         name = f"{threading.current_thread().name}-update"
         self._pool = ThreadPoolExecutor(1, thread_name_prefix=name)
+        # Start it now: a pool that cannot start its thread for a task runs that task later.
+        start_thread(partial(self._pool.submit, int))
         self._future: Future[float] | None = None
         self._is_closed = False
         self.took_s = 0.0

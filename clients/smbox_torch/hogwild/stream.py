@@ -25,7 +25,7 @@ class Stream:
         self._stopped = threading.Event()
         name = f"{threading.current_thread().name}-stream"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        start_thread(self._thread)
+        start_thread(self._thread.start)
 
     def _run(self) -> None:
         try:

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from smbox.errors import ConfigError
+from smbox.errors import ConfigError, SystemLimitError
 from smbox_torch.elastic.update_thread import UpdateThread
 
 
@@ -65,4 +65,20 @@ def test_there_is_room_for_one():
     thread.begin(lambda: None)
     with pytest.raises(AssertionError):
         thread.begin(lambda: None)
+    thread.close()
+
+
+def test_what_could_not_begin_never_runs(monkeypatch):
+    def no_thread(_thread):
+        raise RuntimeError("can't start new thread")
+
+    done = []
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", no_thread)
+        with pytest.raises(SystemLimitError, match="ulimit -u"):
+            UpdateThread().begin(lambda: done.append(1))
+    thread = UpdateThread()
+    thread.begin(lambda: done.append(2))
+    thread.finish()
+    assert done == [2]
     thread.close()
