@@ -65,11 +65,25 @@ class Access:
         self.refresh()
 
     def refresh(self) -> None:
-        """Read the folder again if one of its files was changed, added or removed."""
-        if self._folder is None or (seen := _state(self._folder)) == self._seen:
+        """Read the folder again if one of its files was changed, added or removed.
+
+        If a limit of the system prevents that, only clients whose file is unchanged stay
+        authorised until a later call.
+        """
+        if self._folder is None:
+            return
+        try:
+            if (seen := _state(self._folder)) == self._seen:
+                return
+            self._clients, errors = read_clients(self._folder)
+        except OSError as limit:
+            if self._seen is None:
+                raise
+            _LOG.error("cannot read the key folder: %s", limit)
+            known = self._clients.items()
+            self._clients = {key: each for key, each in known if self._is_unchanged(each)}
             return
         self._seen = seen
-        self._clients, errors = read_clients(self._folder)
         for error in errors:
             _LOG.warning("ignored a file of the key folder: %s", error)
         _LOG.info("%d clients are authorised", len(self._clients))
@@ -85,11 +99,16 @@ class Access:
         No file is checked for a key that was not authorised before.
         """
         client = self._clients.get(user)
-        if client is not None and self._folder is not None and self._seen is not None:
-            file = self._folder / CLIENTS / f"{client.name}.toml"
-            if self._seen.get(file.name) != _file_state(file):
-                self.refresh()
+        if client is not None and not self._is_unchanged(client):
+            self.refresh()
         return self.find(user)
+
+    def _is_unchanged(self, client: Authorised) -> bool:
+        """Return whether the file of a client is as it was read; opens no file."""
+        assert self._folder is not None
+        assert self._seen is not None
+        file = self._folder / CLIENTS / f"{client.name}.toml"
+        return self._seen.get(file.name) == _file_state(file)
 
     def can_see(self, user: str, name: str) -> bool:
         """Return whether a client may see a region of this name; "": a client without a key."""

@@ -27,6 +27,7 @@ import zmq
 
 from smbox import toml
 from smbox.errors import ConfigError
+from smbox.limits import is_limit, refusal
 
 NODE_FILE: Final = "node.toml"
 CLIENTS: Final = "clients"
@@ -222,7 +223,11 @@ def read_node_key(folder: Path) -> KeyPair:
 
 
 def read_clients(folder: Path) -> tuple[dict[str, Authorised], list[ConfigError]]:
-    """Read the authorised clients, by public key, and the errors of invalid files."""
+    """Read the authorised clients, by public key, and the errors of invalid files.
+
+    Raises:
+        OSError: the folder or a file cannot be read because of a limit of the system.
+    """
     found: dict[str, Authorised] = {}
     errors: list[ConfigError] = []
     for path in sorted((folder / CLIENTS).glob("*.toml")):
@@ -254,6 +259,8 @@ def _read(path: Path, form: type[Form], *, is_secret: bool = False) -> Form:
             mode = os.fstat(file.fileno()).st_mode
             text = file.read(FILE_NBYTES_MAX) if stat.S_ISREG(mode) else b""
     except OSError as error:
+        if is_limit(error):
+            raise refusal("read the key", error) from error
         raise ConfigError(
             f"cannot read the key: {error.strerror}; `smbox keygen` makes keys",
             key=str(path),

@@ -19,6 +19,11 @@ _CURES: Final = {
 }
 
 
+def is_limit(error: OSError) -> bool:
+    """Return whether a system call failed because a limit is reached."""
+    return error.errno in _CURES
+
+
 def refusal(what: str, error: OSError | ValueError) -> SegmentError | SystemLimitError:
     """Return the error of a system call; a SystemLimitError if a limit is reached."""
     cure = _CURES.get(getattr(error, "errno", 0))

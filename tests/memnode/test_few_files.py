@@ -8,7 +8,9 @@ import os
 import numpy as np
 import pytest
 
+from memnode.access import Access
 from smbox.errors import SystemLimitError
+from smbox.keys import Authorised, Role, add_client, make_node_key, read_client_key
 from smbox.memory import channels
 from smbox.memory.channels import rings_of
 from smbox.wire.messages import Empty
@@ -21,6 +23,10 @@ class Full(channels.Segment):
     @classmethod
     def attach(cls, name):
         raise SystemLimitError("too many open files", name=name)
+
+
+def full(*_args):
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
 
 def test_a_change_whose_answer_cannot_be_read_is_not_refused(bench, monkeypatch):
@@ -44,10 +50,6 @@ def test_a_session_ends_with_its_ring(bench, monkeypatch, says_bye):
     peer.fetch_add(peer.create("w").body.address, np.ones(1, np.float32))
     [row] = bench.memory.channels.rows()
     assert rings_of(bench.name, row.serial)
-
-    def full(*_args):
-        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-
     with monkeypatch.context() as patch:
         patch.setattr(os, "open", full)
         patch.setattr(os, "listdir", full)
@@ -57,3 +59,25 @@ def test_a_session_ends_with_its_ring(bench, monkeypatch, says_bye):
             bench.tick(after_s=301)
     assert bench.memory.channels.rows() == []
     assert rings_of(bench.name, row.serial) == []
+
+
+@pytest.mark.parametrize("function", ["open", "scandir"])
+def test_keys_that_are_unchanged_stay_authorised(tmp_path, monkeypatch, function):
+    def added(name: str) -> str:
+        return read_client_key(add_client(tmp_path, Authorised(name, Role.READ))).public
+
+    make_node_key(tmp_path)
+    kept, gone = added("kept"), added("gone")
+    access = Access(tmp_path)
+    (tmp_path / "clients" / "gone.toml").unlink()
+    new = added("new")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, function, full)
+        assert access.find_now(gone) is None
+        access.refresh()
+        assert access.find_now(kept) is not None
+        assert (access.find(gone), access.find(new)) == (None, None)
+    access.refresh()
+    assert access.find(kept) is not None
+    assert access.find(gone) is None
+    assert access.find(new) is not None
