@@ -82,8 +82,6 @@ class Segment:
         """
         try:
             memory = posix_ipc.SharedMemory(f"/{name}", posix_ipc.O_CREX, mode=MODE)
-        except posix_ipc.ExistentialError as error:
-            raise SegmentError(f"segment {name} exists already") from error
         except (OSError, ValueError, posix_ipc.Error) as error:
             raise refusal(f"create segment {name}", error) from error
         try:
