@@ -87,7 +87,7 @@ class Holder:
     def beat(self) -> None:
         """Renew the lease and read the roster; called by the heartbeat thread.
 
-        If the node does not answer, the next call tries again. If the memory no longer exists,
+        After an error, the next call tries again. If the memory no longer exists,
         the lease is lost. A renewal of an expired lease begins a generation, and the record is
         then written again.
         """
@@ -96,8 +96,10 @@ class Holder:
             lease.renew(deadline_s=deadline_of(self.interval_s))
         except (ConfigError, PeerLostError, RegionFreedError) as error:
             lease.lose(f"the memory of the lease no longer exists: {error}")
-        except SmboxError as error:
+        except TimeoutError as error:  # as long as the node is gone
             _LOG.debug("cannot renew a lease: %s", error)
+        except SmboxError as error:
+            _LOG.warning("cannot renew a lease: %s", error)
         if not lease.is_held:
             return
         try:

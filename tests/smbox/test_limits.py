@@ -10,6 +10,7 @@ import pytest
 
 import smbox
 from smbox.errors import SystemLimitError
+from smbox.lease import Lease
 from smbox.transports.zeromq import start_frame_thread
 
 
@@ -44,6 +45,17 @@ def test_a_member_without_a_heartbeat_takes_no_rank(box, refuse):
         smbox.join(box, "run")
     with smbox.join(box, "run") as member:
         assert member.rank == 0
+
+
+def test_a_heartbeat_that_cannot_renew_warns(box, monkeypatch, caplog):
+    def full(*_args, **_more):
+        raise SystemLimitError("too many open files: raise ulimit -n")
+
+    with smbox.join(box, "run") as member:
+        monkeypatch.setattr(Lease, "renew", full)
+        member.beat()
+        monkeypatch.undo()
+    assert "cannot renew a lease: too many open files" in caplog.text
 
 
 def test_a_holder_without_a_heartbeat_takes_no_lock(box, refuse):
