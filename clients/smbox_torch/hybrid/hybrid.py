@@ -215,14 +215,11 @@ class HybridSGD(SyncGroup):
         """Resume from a state that :meth:`state_dict` returned; all ranks call it.
 
         All ranks may load the state of the root, or each its own. A root that loads the state
-        of another rank sets the center to the parameters.
-
-        Args:
-            state_dict: as returned by any rank.
-            force: restore the center even if workers already use it.
+        of another rank sets the center to the parameters. With ``force``, the center is
+        restored even if workers already use it.
 
         Raises:
-            ConfigError: the worker has called finish or was closed, or the state belongs to
+            ConfigError: this rank has called finish or was closed, or the state belongs to
                 another algorithm; nothing was changed.
         """
         if is_plain(state_dict):

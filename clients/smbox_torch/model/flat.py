@@ -194,11 +194,7 @@ class FlatBuffer:
             tensor.grad = view
 
     def zero_gradients(self) -> None:
-        """Set all gradients to zero in place, and those of frozen members to None.
-
-        Raises:
-            ConfigError: as ``check``.
-        """
+        """Set gradients to zero in place, those of frozen members to None; see ``check``."""
         self.check()  # torch rejects a gradient of another dtype than the member's
         if self._gradient is not None:
             self._gradient.zero_()
