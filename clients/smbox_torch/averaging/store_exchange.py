@@ -90,17 +90,22 @@ class StoreExchange:
         self, address: str, results: queue.SimpleQueue[Sequence[str] | Exception]
     ) -> None:
         """Queue all addresses, or the error; runs in a separate thread."""
-        try:
-            results.put(self._addresses(address))
-        except dist.DistNetworkError as error:
-            lost = self._silent()
-            lost.__cause__ = error
-            results.put(lost)
-        except Exception as error:  # noqa: BLE001 - the waiting thread raises it
-            results.put(error)
+        deadline_s, pause = deadline_of(self._timeout_s), Pause()
+        while True:
+            try:
+                results.put(self._addresses(address, deadline_s))
+            except dist.DistNetworkError as error:
+                # Rank 0 serves the store, and may be started again.
+                if self._world.rank and pause.sleep(deadline_s):
+                    continue
+                lost = self._silent()
+                lost.__cause__ = error
+                results.put(lost)
+            except Exception as error:  # noqa: BLE001 - the waiting thread raises it
+                results.put(error)
+            return
 
-    def _addresses(self, address: str) -> Sequence[str]:
-        deadline_s = deadline_of(self._timeout_s)
+    def _addresses(self, address: str, deadline_s: float) -> Sequence[str]:
         # A world of one: else rank 0 would wait without reporting the missing workers.
         meeting = rendezvous(self._url, self._world.rank, 1, timeout=_span(deadline_s))
         store, _, _ = next(iter(meeting))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 import socket
+import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -92,6 +93,35 @@ def test_a_store_that_never_answers_holds_nobody_for_ever():
             StoreExchange(world(1, 2, port), SHORT_S)("b")
     assert caught.value.facts["rank"] == 0
     assert time.monotonic() - begun_s < LONG_S
+
+
+SERVE = """
+import sys
+from torch.distributed import TCPStore
+store = TCPStore("127.0.0.1", int(sys.argv[1]), is_master=True, wait_for_workers=False)
+before = store.num_keys()
+while store.num_keys() < before + 2:
+    pass
+print("came", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_a_worker_that_is_early_comes_again_when_rank_0_is_started_again(preloaded, until):
+    """A launcher starts a killed worker before rank 0 has noticed its death, and ended too."""
+    port = free_port()
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with (
+        subprocess.Popen([preloaded, "-c", SERVE, str(port)], **pipes) as before,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        early = pool.submit(StoreExchange(world(1, 2, port), LONG_S), "b")
+        assert before.stdout.readline() == b"came\n"
+        before.kill()
+        before.wait(LONG_S)
+        until(lambda: not is_served(port))
+        assert StoreExchange(world(0, 2, port), LONG_S)("a") == ["a", "b"]
+        assert early.result(LONG_S) == ["a", "b"]
 
 
 def test_several_workers_need_a_master():
