@@ -65,6 +65,14 @@ class BoxGroup:
             ConfigError: on all workers, if some shapes or dtypes differ; nothing changed.
             RequestTimeoutError: a worker did not arrive; the tensors may already be the root's.
         """
+        self._sums = BoxSum(  # first: others notice by it that this worker was started again
+            self.box,
+            self.name,
+            rank=self.rank,
+            size=self.size,
+            timeout_s=self._timeout_s,
+            ranks=self._ranks,
+        )
         digest = zlib.crc32(described(tensors, (), 0).encode())
         row = self.box.create(f"{self.name}.alike", self.size, "int64", exist_ok=True)
         row[self.rank : self.rank + 1].put(np.array([digest]))
@@ -94,21 +102,13 @@ class BoxGroup:
     def sums(
         self, parameters: Sequence[torch.Tensor], buffers: Sequence[torch.Tensor]
     ) -> BoxSum:
-        """Return this worker's object for sums of gradients.
+        """Return this worker's object for sums of gradients; after ``begin_alike``.
 
         Raises:
             LayoutMismatchError: regions of this name belong to another model or group.
         """
-        found = BoxSum(
-            self.box,
-            self.name,
-            rank=self.rank,
-            size=self.size,
-            timeout_s=self._timeout_s,
-            ranks=self._ranks,
-        )
-        found.create(parameters, buffers)
-        return found
+        self._sums.create(parameters, buffers)
+        return self._sums
 
     def meet(self, what: str) -> None:
         """Wait until all workers of the group have called this.

@@ -57,7 +57,7 @@ def _start_id(env: Mapping[str, str] = os.environ) -> int:
 
 
 class BoxSum:
-    """One worker's part of the sums.
+    """One worker's part of the sums; the others notice it if it is started again.
 
     Args:
         box: the memory.
@@ -96,9 +96,10 @@ class BoxSum:
         self._lost = lost
         self._present = present or (lambda: self._ranks)
         self._start_id = _start_id()
-        self._times = 0  # how often this worker came since the start; 0 without a launcher
         self._poll_s = min(poll_s, POLL_S)
         self._have_begun = False  # all workers; until then ``ended`` is of an earlier run
+        self._came = self._region("came", (size, 2), "int64")
+        self._times = self._come()
 
     def create(
         self, parameters: Sequence[torch.Tensor], buffers: Sequence[torch.Tensor]
@@ -124,18 +125,17 @@ class BoxSum:
                 self._state.append(self._region(f"state{turn}", (self.size, m), "uint8"))
         self._ended = self._region("ended", (self.size,), "int64")
         self._end(0)
-        self._came = self._region("came", (self.size, 2), "int64")
-        self._come()
 
     def _end(self, word: int) -> None:
         self._ended[self.rank : self.rank + 1].put(np.array([word], np.int64))
 
-    def _come(self) -> None:
+    def _come(self) -> int:
+        """Count this worker, return how often it came since the start; 0: no launcher."""
         place = self._came[self.rank : self.rank + 1]
         start_id, count = place.get()[0].tolist()
         count = count + 1 if start_id == self._start_id else 1
         place.put(np.array([[self._start_id, count]], np.int64))
-        self._times = count if self._start_id else 0
+        return count if self._start_id else 0
 
     def _region(self, what: str, shape: tuple[int, ...], dtype: str) -> RegionLike:
         return self._box.create(f"{self._name}.{what}", shape=shape, dtype=dtype, exist_ok=True)

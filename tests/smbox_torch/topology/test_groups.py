@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 
 import numpy as np
 import pytest
 import torch
 
-from smbox.errors import ConfigError, RequestTimeoutError
+from smbox.errors import ConfigError, RequestTimeoutError, WorkerLostError
 from smbox.testing import oracles
 from smbox.testing.quadratic import LR, Descent, gradient, start
 from smbox_torch.averaging.box_group import BoxGroup, Relay
@@ -151,6 +152,34 @@ def test_the_default_rate_counts_the_groups_and_not_the_hosts(run_hosts):
 def group_of(world: World, box, name: str, timeout_s: float = 60.0) -> BoxGroup:
     at = boxes_of(box)[1]
     return BoxGroup(at, name, range(world.world_size), world.rank, timeout_s=timeout_s)
+
+
+def test_a_worker_that_is_started_again_alone_ends_the_others_at_once(run_hosts, monkeypatch):
+    """All begin again."""
+    for key, value in ("RANK", "0"), ("WORLD_SIZE", "2"), ("TORCHELASTIC_RUN_ID", "one"):
+        monkeypatch.setenv(key, value)
+    name = uuid.uuid4().hex
+
+    def train(world: World, box, steps: int) -> float:
+        x = torch.nn.Parameter(torch.zeros(1))
+        group = group_of(world, box, name)
+        optimizer = SyncGroup(torch.optim.SGD([x], lr=1.0), world=world, group=group)
+        for _ in range(steps):
+            x.grad = torch.full((1,), float(world.rank))
+            optimizer.step()
+        return x.item()
+
+    def work(world: World, box) -> float:
+        if world.rank:
+            train(world, box, 2)
+        else:
+            began_s = time.monotonic()
+            with pytest.raises(WorkerLostError, match="rank 1 died or left"):
+                train(world, box, 3)
+            assert time.monotonic() - began_s < 30.0
+        return train(world, box, 2)
+
+    assert run_hosts(2, 1, work) == [-1.0, -1.0]
 
 
 def test_a_sync_group_of_a_node_begins_alike_and_steps_with_the_mean(run_hosts):
