@@ -124,9 +124,9 @@ def test_a_start_finds_the_center_where_an_earlier_one_chose_to_keep_it(run_host
         links = islands(near, near).links
         monkeypatch.setattr(groups, "measure", lambda *_, links=links, **__: links)
         found = run_hosts(2, 1, work)
-        for center, begun, _ in found:
-            assert center == 0
-            np.testing.assert_allclose(begun, expected, rtol=0, atol=1e-6)
+        assert [center for center, _, _ in found] == [0, 0]
+        # The other one may begin after the first has trained.
+        assert any(np.allclose(begun, expected, rtol=0, atol=1e-6) for _, begun, _ in found)
         expected = found[0][2]
 
 
