@@ -13,8 +13,8 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from functools import partial
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -57,9 +57,11 @@ LONG = (
 """The files that take longest; they start early, so that the run does not end with one."""
 PRELOADED: set[int] = set()
 """Pids of the servers that fork programs; the leak check ignores them."""
-PRELOADED_PYTHON = "preloaded"
-SHARED: pytest.StashKey[str] = pytest.StashKey()
-"""Key of the preloaded Python's path, in the configuration of pytest-xdist's controller."""
+FRAMEWORKS = ("torchvision", "transformers.trainer", "lightning.pytorch", "sklearn.datasets")
+PRELOADED_MODULES: dict[str, tuple[str, ...]] = {"preloaded": (), "frameworks": FRAMEWORKS}
+"""What the Python of each of these fixtures has imported beside torch."""
+SHARED: pytest.StashKey[dict[str, str]] = pytest.StashKey()
+"""Key of the paths of these Pythons, in the configuration of pytest-xdist's controller."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -163,16 +165,18 @@ def _no_leak() -> Iterator[None]:
 
 
 @contextmanager
-def _preloading(python: str, *modules: str) -> Iterator[str]:
+def _preloading(name: str) -> Iterator[str]:
     """Start a server that forks programs with modules imported; yield its Python's path."""
     program = str(TESTS / "preloaded.py")
+    modules = [each for each in PRELOADED_MODULES[name] if find_spec(each.partition(".")[0])]
     with tempfile.TemporaryDirectory() as folder:
         made, path = Path(folder, "python"), f"{folder}/socket"
         words = (sys.executable, "-IS", program, path, sys.executable)
         made.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
         made.chmod(0o755)
-        serve = [python, program, path, "serve", *modules]
-        with subprocess.Popen(serve, stdout=subprocess.PIPE) as server:
+        serve = [sys.executable, program, path, "serve", *modules]
+        environment = os.environ | {"HF_HUB_OFFLINE": "1"}  # it is read at the import
+        with subprocess.Popen(serve, env=environment, stdout=subprocess.PIPE) as server:
             PRELOADED.add(server.pid)
             assert server.stdout is not None
             try:
@@ -185,27 +189,25 @@ def _preloading(python: str, *modules: str) -> Iterator[str]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Give all pytest-xdist workers the same Python that has torch imported."""
+    """Give all pytest-xdist workers the same Pythons that have modules imported."""
     config = node.config
     if SHARED not in config.stash:
         stack = ExitStack()
         config.add_cleanup(stack.close)
-        config.stash[SHARED] = stack.enter_context(_preloading(sys.executable))
-    node.workerinput[PRELOADED_PYTHON] = config.stash[SHARED]
+        pythons = {name: stack.enter_context(_preloading(name)) for name in PRELOADED_MODULES}
+        config.stash[SHARED] = pythons
+    node.workerinput |= config.stash[SHARED]
 
 
 @pytest.fixture(scope="session")
 def preloaded(request: pytest.FixtureRequest) -> Iterator[str]:
     """Return the path of a Python that starts with torch imported (preloaded.py)."""
-    told = getattr(request.config, "workerinput", {})
-    with ExitStack() as stack:
-        yield told.get(PRELOADED_PYTHON) or stack.enter_context(_preloading(sys.executable))
+    shared = getattr(request.config, "workerinput", {}).get(request.fixturename)
+    with nullcontext(shared) if shared else _preloading(request.fixturename) as python:
+        yield python
 
 
-@pytest.fixture(scope="session")
-def preloading(preloaded: str) -> Callable[..., AbstractContextManager[str]]:
-    """Return a context manager, ``preloading("transformers")``, that imports more modules."""
-    return partial(_preloading, preloaded)
+frameworks = preloaded  # with FRAMEWORKS imported, too, which takes up to 3 s
 
 
 @pytest.fixture(scope="session")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -32,18 +30,11 @@ def test_every_example_is_run():
     assert [name for name in sorted(examples - set(SAYS)) if name not in text] == []
 
 
-@pytest.fixture(scope="module")
-def python(preloading: Callable[..., AbstractContextManager[str]]) -> Iterator[str]:
-    """Yield a Python with the slow imports of several examples done."""
-    with preloading("sklearn.datasets") as python:
-        yield python
-
-
 @pytest.mark.parametrize("name", SAYS)
-def test_example(name: str, python: str, tmp_path: Path):
+def test_example(name: str, frameworks: str, tmp_path: Path):
     environment = {key: os.environ[key] for key in os.environ if "SMBOX_" not in key}
     done = subprocess.run(
-        [python, ROOT / "examples" / name],
+        [frameworks, ROOT / "examples" / name],
         cwd=tmp_path,
         env=environment,
         capture_output=True,

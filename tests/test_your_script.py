@@ -6,8 +6,6 @@ import difflib
 import os
 import re
 import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -49,13 +47,6 @@ def changed(variant: str) -> list[str]:
     return [line for line in diff(variant)[2:] if re.match(r"[+-]\s*\S", line)]
 
 
-@pytest.fixture(scope="module")
-def python(preloading: Callable[..., AbstractContextManager[str]]) -> Iterator[str]:
-    """Yield a Python with the slow imports of the examples done."""
-    with preloading("sklearn.datasets") as python:
-        yield python
-
-
 def run(*words: str, cwd: Path) -> str:
     environment = {key: os.environ[key] for key in os.environ if "SMBOX_" not in key}
     done = subprocess.run(
@@ -77,18 +68,20 @@ def accuracies(said: str) -> list[float]:
 
 
 @pytest.mark.timeout(300)
-def test_the_ordinary_script_runs(python: str, tmp_path: Path):
-    found = accuracies(run(python, str(EXAMPLES / "train.py"), "--epochs", "2", cwd=tmp_path))
+def test_the_ordinary_script_runs(frameworks: str, tmp_path: Path):
+    found = accuracies(
+        run(frameworks, str(EXAMPLES / "train.py"), "--epochs", "2", cwd=tmp_path)
+    )
     assert len(found) == 1
     assert found[0] > 50
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_a_variant_runs_on_several_workers(python: str, variant: str, tmp_path: Path):
-    program = (python, str(EXAMPLES / variant), "--epochs", "2")
+def test_a_variant_runs_on_several_workers(frameworks: str, variant: str, tmp_path: Path):
+    program = (frameworks, str(EXAMPLES / variant), "--epochs", "2")
     options = VARIANTS[variant]
-    said = run(python, "-c", SMBOX, "run", *options, *program, cwd=tmp_path)
+    said = run(frameworks, "-c", SMBOX, "run", *options, *program, cwd=tmp_path)
     found = accuracies(said)
     assert len(found) == (4 if "--nodes" in options else 2)
     assert max(found) > 50

@@ -1,4 +1,4 @@
-"""Data sets of a few pictures and words, in the formats that the scripts read; their Python.
+"""Data sets of a few pictures and words, in the formats that the scripts read.
 
 ``run`` runs code in a process of its own: frameworks keep much per process.
 """
@@ -9,15 +9,13 @@ import importlib.util
 import random
 import struct
 import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-SLOW = ("torchvision", "transformers.trainer", "lightning.pytorch", "sklearn.datasets")
 CLASSES = ("airplane", "automobile", "bird")
 
 BEGIN = """
@@ -86,21 +84,11 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make(tmp_path_factory.mktemp("data"))
 
 
-@pytest.fixture(scope="module")
-def python(preloading: Callable[..., AbstractContextManager[str]]) -> Iterator[str]:
-    """A Python that has what the scripts import, which takes up to 6 s in each process."""
-    names = [name for name in SLOW if importlib.util.find_spec(name.partition(".")[0])]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HF_HUB_OFFLINE", "1")  # it is read at the import
-        with preloading(*names) as python:
-            yield python
-
-
 @pytest.fixture
-def run(preloaded: str, tmp_path: Path) -> Callable[..., None]:
+def run(frameworks: str, tmp_path: Path) -> Callable[..., None]:
     """Run code in a new process; skip the test if a framework that it needs is missing."""
 
-    def run(code: str, *needed: str, python: str = preloaded) -> None:
+    def run(code: str, *needed: str, python: str = frameworks) -> None:
         for name in needed:
             if importlib.util.find_spec(name) is None:
                 pytest.skip(f"needs {name}: pip install 'smbox[frameworks]'")

@@ -98,7 +98,9 @@ def test_it_refuses(case: str, run: Callable[..., None]):
 
 
 @pytest.mark.parametrize("name", ["accelerate", "lightning", "ray", "transformers"])
-def test_a_missing_framework_is_named_with_its_cure(name: str, run: Callable[..., None]):
+def test_a_missing_framework_is_named_with_its_cure(
+    name: str, run: Callable[..., None], preloaded: str
+):
     extra = "ray" if name == "ray" else "frameworks"
     code = f"""
 sys.modules[{name!r}] = None
@@ -106,7 +108,7 @@ with pytest.raises(ModuleNotFoundError, match=r"smbox\\[{extra}\\]") as raised:
     import smbox_torch.integrations.{name}
 assert raised.value.name == {name!r}
 """
-    run(code, *["accelerate"] * (name == "transformers"))
+    run(code, *["accelerate"] * (name == "transformers"), python=preloaded)
 
 
 def test_the_package_needs_no_framework(run: Callable[..., None]):

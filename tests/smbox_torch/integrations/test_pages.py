@@ -20,7 +20,7 @@ def test_there_are_pages():
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_the_code_of_a_page_runs(page: Path, preloaded: str, tmp_path: Path):
+def test_the_code_of_a_page_runs(page: Path, frameworks: str, tmp_path: Path):
     code = "\n".join(re.findall(r"```python\n(.*?)\n```", page.read_text(), re.DOTALL))
     assert code
     needed = FRAMEWORKS & set(re.findall(r"^from (\w+)", code, re.MULTILINE))
@@ -29,7 +29,7 @@ def test_the_code_of_a_page_runs(page: Path, preloaded: str, tmp_path: Path):
         pytest.skip(f"needs {', '.join(missing)}: pip install 'smbox[frameworks]'")
     environment = {key: os.environ[key] for key in os.environ if "SMBOX_" not in key}
     done = subprocess.run(
-        [preloaded, "-c", code],
+        [frameworks, "-c", code],
         cwd=tmp_path,
         env=environment | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
         capture_output=True,

@@ -221,10 +221,10 @@ def test_the_page_tells_the_lines(script: Script):
 @pytest.mark.timeout(2 * TIMEOUT_S)
 @each_script
 def test_it_learns_alone_and_on_workers_saves_the_center_and_goes_on(
-    script: Script, data: Path, tmp_path: Path, python: str
+    script: Script, data: Path, tmp_path: Path, frameworks: str
 ):
     skip_without(script)
-    said = run_shared(script, data, tmp_path, python)
+    said = run_shared(script, data, tmp_path, frameworks)
     found = losses(script, said)
     begin = max(script.begin, *found)  # of whoever was first: others begin at the center
     assert len(found) > 1
@@ -233,8 +233,10 @@ def test_it_learns_alone_and_on_workers_saves_the_center_and_goes_on(
     other = tmp_path / "alone"
     other.mkdir()
     with ThreadPoolExecutor(2) as pool:  # a process each
-        resumed = pool.submit(run_shared, script, data, tmp_path, python, more=script.longer)
-        alone = losses(script, pool.submit(run_alone, script, data, other, python).result())
+        resumed = pool.submit(
+            run_shared, script, data, tmp_path, frameworks, more=script.longer
+        )
+        alone = losses(script, pool.submit(run_alone, script, data, other, frameworks).result())
         again = losses(script, resumed.result(), rank=0)
     assert again
     assert again[-1] < 0.95 * begin
