@@ -82,19 +82,33 @@ def end(process):
     process.communicate()
 
 
-@pytest.fixture
-def place(tmp_path, monkeypatch):
-    monkeypatch.setenv("SMBOX_RESEND_AFTER_S", "0.2")
-    node = NodeRole(f"test-{secrets.token_hex(4)}", tmp_path)
+@pytest.fixture(scope="module")
+def place_node(tmp_path_factory):
+    """Yield a memory node for all tests of a file; they may kill it and start it again."""
+    node = NodeRole(f"test-{secrets.token_hex(4)}", tmp_path_factory.mktemp("node"))
     with contextlib.ExitStack() as stack:
         stack.callback(remove, f"{PREFIX}{node.node}.")
         stack.callback(node.kill)
-        proxy = stack.enter_context(Proxy(node.path))
         node.start_and_wait()
-        yield Place(node, proxy, boxes := stack.enter_context(contextlib.ExitStack()))
-        boxes.close()
+        yield node
         assert node.stop() is None
         assert listing(f"{PREFIX}{node.node}.") == []
+
+
+@pytest.fixture
+def place(place_node, monkeypatch):
+    """Yield a place at the node of the file; the test's regions are freed afterwards."""
+    monkeypatch.setenv("SMBOX_RESEND_AFTER_S", "0.2")
+    if place_node.process is None:  # after a test that failed
+        place_node.start_and_wait()
+    with contextlib.ExitStack() as stack:
+        proxy = stack.enter_context(Proxy(place_node.path))
+        yield Place(place_node, proxy, boxes := stack.enter_context(contextlib.ExitStack()))
+        boxes.close()
+        with smbox.connect(place_node.address, timeout_s=WAIT_S) as box:
+            for region in box.regions():
+                box.free(region)
+        assert listing(f"{PREFIX}{place_node.node}.region.") == []
 
 
 def remove(prefix):

@@ -20,6 +20,8 @@ from smbox.memory.region_header import RegionSpec
 from smbox.memory.segment import listing
 from smbox.testing.regions import build
 
+pytestmark = pytest.mark.shares
+
 MEMORY_NBYTES = 64 << 20
 
 DIES_BEFORE_PUBLISHING = """

@@ -12,6 +12,8 @@ import pytest
 
 import smbox
 
+pytestmark = pytest.mark.shares
+
 MIB = 1 << 20
 NBYTES = 24 * MIB
 OUTLASTS_S = 1.0

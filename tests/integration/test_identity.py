@@ -13,6 +13,8 @@ import pytest
 import smbox
 from smbox.errors import PeerLostError
 
+pytestmark = pytest.mark.shares
+
 ONES = np.ones(8, np.float32)
 
 VERBS = {

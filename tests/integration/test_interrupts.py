@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import pytest
 
+pytestmark = pytest.mark.shares
+
 STRIKES = 25
 
 INTERRUPTED = """

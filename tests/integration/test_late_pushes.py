@@ -11,6 +11,8 @@ import torch
 import smbox
 import smbox_torch
 
+pytestmark = pytest.mark.shares
+
 SIZE = 200_000
 PLAIN = {"server": "momentum", "settings": {"momentum": 0.0}}
 

@@ -12,6 +12,8 @@ import pytest
 import smbox
 from smbox.memory.layout import STRIPE_NBYTES
 
+pytestmark = pytest.mark.shares
+
 NBYTES = 48 * STRIPE_NBYTES  # 24 MiB: lent by default
 READS = 8
 

@@ -11,6 +11,8 @@ import pytest
 import smbox
 from smbox.errors import RequestTimeoutError
 
+pytestmark = pytest.mark.shares
+
 LEASE_S = 1.0
 WAIT_S = 60.0
 

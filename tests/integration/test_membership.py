@@ -10,6 +10,8 @@ import pytest
 
 import smbox
 
+pytestmark = pytest.mark.shares
+
 LEASE_S = 1.0
 WAIT_S = 60.0
 

@@ -14,6 +14,8 @@ import smbox
 from smbox.keys import Role
 from smbox_torch import Publisher, Subscriber
 
+pytestmark = pytest.mark.shares
+
 SIZE = 1 << 19
 LEASE_S = 1.0
 

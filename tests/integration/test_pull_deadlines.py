@@ -14,6 +14,8 @@ import torch
 import smbox
 from smbox_torch import Publisher, Subscriber
 
+pytestmark = pytest.mark.shares
+
 LEASE_S = 60.0
 OUTLASTS_S = 1.0
 BUSY_S = 1.0

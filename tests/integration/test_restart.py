@@ -12,6 +12,8 @@ from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.locks import LockFile
 from smbox.memory.mapped import MappedRegion
 
+pytestmark = pytest.mark.shares
+
 COUNT = (64 << 20) // 4
 STRIPES = (64 << 20) // STRIPE_NBYTES
 MIDDLE = STRIPES // 2

@@ -17,6 +17,8 @@ import smbox
 from smbox.testing.lbfgs import lbfgs
 from smbox_torch import Sandblaster, SandblasterWorker
 
+pytestmark = pytest.mark.shares
+
 WAIT_S = 60.0
 COUNT = 300_000  # five stripes of float64
 PORTIONS = 3

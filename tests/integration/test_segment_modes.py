@@ -11,10 +11,12 @@ import pytest
 from smbox.memory import layout
 from smbox.memory.segment import DIRECTORY, listing
 
+pytestmark = pytest.mark.shares
+
 KINDS = {"node", "locks", "cookie", "channels", "region", "slot", "ring"}
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def open_umask():
     """Let files have every mode that their creator asks for, in the node's process too."""
     before = os.umask(0)

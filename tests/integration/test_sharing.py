@@ -13,6 +13,8 @@ from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.locks import LockFile
 from smbox.memory.mapped import MappedRegion
 
+pytestmark = pytest.mark.shares
+
 COUNT = 3 * STRIPE_NBYTES // 16
 TRANSPORTS = pytest.mark.parametrize("transport", ["shm", "tcp"])
 

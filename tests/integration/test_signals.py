@@ -12,6 +12,8 @@ from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.locks import LockFile
 from smbox.memory.mapped import MappedRegion
 
+pytestmark = pytest.mark.shares
+
 COUNT = 3 * STRIPE_NBYTES // 8 + 5
 KILLS = 4
 SIGNALS = 20

@@ -5,6 +5,9 @@ from __future__ import annotations
 import time
 
 import numpy as np
+import pytest
+
+pytestmark = pytest.mark.shares
 
 PACE = 4e6  # a request of 2 MiB takes 0.5 s; the first retry comes after 0.2 s
 TIMEOUT_S = 3.0

@@ -12,6 +12,8 @@ import pytest
 import smbox
 from smbox.testing.chaos.commit_watch import catch
 
+pytestmark = pytest.mark.shares
+
 COUNT = 100_000  # elements: two stripes
 
 ADDS = """
