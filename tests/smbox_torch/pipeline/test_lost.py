@@ -7,13 +7,15 @@ import signal
 import subprocess
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Self
 
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+
+import smbox
 
 pytestmark = pytest.mark.shares
 
@@ -95,6 +97,13 @@ class Run:
         for stage in self.stages:
             stage.kill()
             stage.communicate()
+
+
+@pytest.fixture
+def box(node: smbox.Box) -> Iterator[smbox.Box]:
+    """A box over tcp; test_killed.py loses stages on mapped memory."""
+    with smbox.connect(node.address, transport="tcp", timeout_s=60.0) as box:
+        yield box
 
 
 @pytest.fixture
