@@ -69,10 +69,10 @@ def text(path: Path, *, sentences: int = 400) -> Path:
     return path
 
 
-def make(folder: Path) -> Path:
-    """Make all data sets in a folder: cifar, mnist, input.txt."""
+def make(folder: Path, **counts: int) -> Path:
+    """Make all data sets in a folder: cifar with ``counts`` of pictures, mnist, input.txt."""
     folder.mkdir(exist_ok=True)
-    pictures(folder / "cifar")
+    pictures(folder / "cifar", **counts)
     digits(folder / "mnist")
     text(folder / "input.txt")
     return folder
@@ -81,7 +81,7 @@ def make(folder: Path) -> Path:
 @pytest.fixture(scope="session")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the data sets."""
-    return make(tmp_path_factory.mktemp("data"))
+    return make(tmp_path_factory.mktemp("data"), train=16, test=4)
 
 
 @pytest.fixture
