@@ -64,11 +64,13 @@ def test_finishing_shares_the_rest_and_leaves_the_center_in_every_model(
 def test_a_group_waits_for_a_slow_one_longer_than_its_ranks_for_each_other(worlds):
     box, timeout_s = ModelBox(), 8.0
     ended, members = [threading.Event() for _ in range(4)], worlds(2, 2)
+    waited = threading.Barrier(2)
 
     def end(optimizer: HybridSGD) -> None:
         with optimizer:  # a rank that fails here tells the other one
             if optimizer.world.group_rank == 1:  # who waits, does so beyond timeout_s
                 assert not ended[0].wait(timeout_s + 1.0)
+                waited.wait()
             optimizer.finish(timeout_s=60.0)
         ended[optimizer.world.rank].set()
 
