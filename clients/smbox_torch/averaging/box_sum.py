@@ -258,14 +258,15 @@ class BoxSum:
         successor is awaited. One that came as often and left may never have been seen alive.
         """
         start_ids, counts = self._came.get().T  # first: a worker joins before it writes there
-        lost, present = dict(self._lost()), self._present()
+        lost = dict(self._lost())
+        present = self._ranks if self._have_begun else self._present()
         for index, rank in enumerate(self._ranks if self._start_id else ()):
             times = counts[index] if start_ids[index] == self._start_id else 0
             if times > self._times:
                 lost[rank] = "died or left, and was started again"
             elif not self._have_begun and 0 < times < self._times:
                 lost.pop(rank, None)
-            elif not self._have_begun and times and rank not in present:
+            elif times and rank not in present:
                 lost.setdefault(rank, LEFT)
         return lost
 

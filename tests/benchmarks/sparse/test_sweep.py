@@ -60,8 +60,8 @@ def test_every_method_learns(preloaded: str, folder: Path, tmp_path: Path):
     for name, each in found.items():
         begin, end = each["curve"][0][1], each["curve"][-1][1]
         assert end == each["objective"]
-        # On busy cores, the other process's gradients may come too late for this step size.
-        assert end < 0.9 * begin or name == "svm-dogwild-2", name
+        # Dogwild's master steps with all gradients that wait; runs end at 0.05 to 1.5.
+        assert end < (2.0 if name == "svm-dogwild-2" else 0.9) * begin, name
         assert 0.0 < each["accuracy"] <= 1.0
         assert each["done"] == 1.0
         assert min(each["updates_per_s"], each["cpu_us"]) > 0.0
