@@ -31,6 +31,7 @@ from smbox.testing.chaos.verdict import Verdict, judge
 from smbox.testing.chaos.worker import REGION, TIMEOUT_S
 
 POLL_S: Final = 0.02
+REPORT_S: Final = 60.0
 STALL_S: Final = 2 * TIMEOUT_S
 DEAD_S_MAX: Final = 0.3
 PAUSE_S_MAX: Final = 1.0
@@ -87,15 +88,22 @@ class Settings:
         )
 
 
+def _ignore(_: str) -> None:
+    """Report nothing."""
+
+
 class Harness:
     """One run.
 
     Args:
         settings: how much.
         folder: for logs and the node's socket.
+        report: is called with a line about the progress, at the start and each minute.
     """
 
-    def __init__(self, settings: Settings, folder: Path) -> None:
+    def __init__(
+        self, settings: Settings, folder: Path, report: Callable[[str], None] = _ignore
+    ) -> None:
         self._settings = settings
         self._folder = folder
         self._rng = random.Random(settings.seed)
@@ -107,6 +115,8 @@ class Harness:
         self._records = 0
         self._next_strike = settings.pace
         self._moved_s = 0.0
+        self._report = report
+        self._next_report_s = 0.0
 
     def run(self) -> Verdict:
         """Run to the end, take everything down, and judge."""
@@ -114,17 +124,18 @@ class Harness:
         with ExitStack() as stack:
             stack.callback(self._kill_all)
             stack.enter_context(self._proxy)
-            self._raise_curtain()
-            while not self._is_over(time.monotonic() - begun_s):
+            self._start_all()
+            while not self._is_over(passed_s := time.monotonic() - begun_s):
+                self._report_progress(passed_s)
                 self._check_processes()
                 time.sleep(POLL_S)
-            self._lower_curtain()
+            self._end_all()
         self._verdict.seconds = time.monotonic() - begun_s
         left = listing(f"{PREFIX}{self._node.node}.")
         self._verdict.faults += [f"left in /dev/shm: {left}"] if left else []
         return self._verdict
 
-    def _raise_curtain(self) -> None:
+    def _start_all(self) -> None:
         self._node.start_and_wait()
         with connect(self._node.address, transport="ipc", timeout_s=TIMEOUT_S) as box:
             box.create(REGION, plan.COUNT, "int64")
@@ -135,6 +146,17 @@ class Harness:
             self._clients.append(role)
             role.start()
         self._moved_s = time.monotonic()
+
+    def _report_progress(self, passed_s: float) -> None:
+        if passed_s < self._next_report_s:
+            return
+        self._next_report_s += REPORT_S
+        found = self._verdict
+        self._report(
+            f"{passed_s / 60:.1f} of {self._settings.seconds / 60:.1f} minutes:"
+            f" {self._records // 2} operations, {found.strikes} strikes,"
+            f" {found.kills_inside} kills inside a native commit"
+        )
 
     def _is_over(self, passed_s: float) -> bool:
         if self._verdict.faults:
@@ -211,7 +233,7 @@ class Harness:
             self._due.append((later_s, lambda: role.send(signal.SIGCONT)))
         return True
 
-    def _lower_curtain(self) -> None:
+    def _end_all(self) -> None:
         """Let all end, and compare the region with what was logged."""
         self._do_due(float("inf"))
         ends = [role.stop() for role in self._clients]
@@ -241,10 +263,10 @@ class Harness:
             role.kill()
 
 
-def run(settings: Settings) -> Verdict:
-    """Run in a folder of its own, which is kept if something was wrong."""
+def run(settings: Settings, report: Callable[[str], None] = _ignore) -> Verdict:
+    """Run in a folder of its own, which is kept if something was wrong; see ``Harness``."""
     folder = Path(tempfile.mkdtemp(prefix="smbox-chaos-"))
-    verdict = Harness(settings, folder).run()
+    verdict = Harness(settings, folder, report).run()
     if verdict.faults:
         verdict.faults.append(f"logs are in {folder}")
     else:

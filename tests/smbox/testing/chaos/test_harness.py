@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import signal
 
+import psutil
 import pytest
 
 from smbox.testing.chaos.harness import Harness, Settings
+
+WORKER = "smbox.testing.chaos.worker"
 
 
 def test_a_longer_run_wants_more():
@@ -19,14 +22,18 @@ def test_a_longer_run_wants_more():
 
 @pytest.mark.timeout(300)
 def test_a_client_that_ends_by_itself_is_a_fault(tmp_path):
-    harness = Harness(Settings(seed=3, operations=1 << 60, pace=1 << 40), tmp_path)
-    raise_curtain = harness._raise_curtain
+    lines = []
 
-    def raise_and_hurt():
-        raise_curtain()
-        harness._clients[1].process.send_signal(signal.SIGABRT)
+    def hurt(line):
+        lines.append(line)
+        workers = [each for each in psutil.Process().children() if WORKER in each.cmdline()]
+        # The last words of the command are client, life and seed.
+        [client] = [each for each in workers if each.cmdline()[-3] == "1"]
+        client.send_signal(signal.SIGABRT)
 
-    harness._raise_curtain = raise_and_hurt
-    verdict = harness.run()
+    verdict = Harness(Settings(seed=3, seconds=600, pace=1 << 40), tmp_path, hurt).run()
+    assert lines == [
+        "0.0 of 10.0 minutes: 0 operations, 0 strikes, 0 kills inside a native commit"
+    ]
     assert any("shm client 1 ended with -6" in fault for fault in verdict.faults)
     assert "FAULT" in verdict.text()
