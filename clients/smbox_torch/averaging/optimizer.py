@@ -17,7 +17,7 @@ from smbox_torch.model.flat import unique
 from smbox_torch.model.matching import counterparts, names_of, namesakes
 from smbox_torch.model.others import other_parameters
 from smbox_torch.model.restoring import pairs_of
-from smbox_torch.optimizer.checkpoint import checkpoint, demand_algorithm, is_plain
+from smbox_torch.optimizer.checkpoint import checkpoint, is_plain
 from smbox_torch.optimizer.stats import Stats
 from smbox_torch.optimizer.wrapped import WrappedOptimizer
 
@@ -195,8 +195,7 @@ class AveragingOptimizer(WrappedOptimizer):
         if is_plain(state_dict):
             self._load_inner(state_dict)
             return
-        self._demand_open()
-        demand_algorithm(state_dict, type(self).__name__)
+        self._demand_loadable(state_dict, type(self).__name__)
         parameters, buffers = self._held()
         pairs = pairs_of(parameters, state_dict["parameters"])
         if buffers and state_dict["buffers"]:

@@ -38,7 +38,7 @@ from smbox_torch.model.places import check_places, places_of
 from smbox_torch.model.restoring import pairs_of
 from smbox_torch.model.sparse_gradients import check_sparse
 from smbox_torch.model.tensor_versions import TensorVersions
-from smbox_torch.optimizer.checkpoint import checkpoint, demand_algorithm, is_plain
+from smbox_torch.optimizer.checkpoint import checkpoint, is_plain
 from smbox_torch.optimizer.joined import JoinedOptimizer
 from smbox_torch.optimizer.stats import Recorder, Stats
 from smbox_torch.workers.claim import claim
@@ -223,8 +223,7 @@ class Hogwild(JoinedOptimizer):
             if self._state is not None:
                 self._state.install()
             return
-        self._demand_open()
-        demand_algorithm(state_dict, type(self).__name__)
+        self._demand_loadable(state_dict, type(self).__name__)
         kinds = ("parameters", "buffers", "counts")
         saved = pairs_of(self._tensors.every, [t for kind in kinds for t in state_dict[kind]])
         self._load_inner(state_dict["inner"])

@@ -36,7 +36,7 @@ from smbox_torch.hybrid.groups import Groups, Run, find_placement
 from smbox_torch.hybrid.member import HybridMember
 from smbox_torch.hybrid.roles import ExchangeName, ExchangeSettings, create_role
 from smbox_torch.hybrid.root import HybridRoot, address_bytes
-from smbox_torch.optimizer.checkpoint import demand_algorithm, is_plain
+from smbox_torch.optimizer.checkpoint import is_plain
 from smbox_torch.optimizer.options import BoxOptions
 from smbox_torch.optimizer.stats import Stats
 from smbox_torch.world import World, world_or_launched
@@ -225,8 +225,7 @@ class HybridSGD(SyncGroup):
         if is_plain(state_dict):
             self._load_inner(state_dict)
             return
-        self._demand_open()
-        demand_algorithm(state_dict, self._settings.algorithm)
+        self._demand_loadable(state_dict, self._settings.algorithm)
         self._exchange.finish()
         self._role.load_state_dict(state_dict, force=force)
         self._exchange.load_state(state_dict["extra"]["moves"])

@@ -17,7 +17,7 @@ from smbox_torch.checks import check_model, check_optimizer
 from smbox_torch.model.digest import digest
 from smbox_torch.model.others import forget_wrapped, note_wrapped
 from smbox_torch.model.worker_values import WorkerValues
-from smbox_torch.optimizer.checkpoint import is_plain
+from smbox_torch.optimizer.checkpoint import demand_algorithm, is_plain
 from smbox_torch.optimizer.state_hooks import HookedOptimizer
 from smbox_torch.optimizer.torch_group import warn_if_both_communicate
 from smbox_torch.world import World
@@ -154,6 +154,11 @@ class WrappedOptimizer(HookedOptimizer):
                 "the worker has called finish: call finish again, or close the optimizer and"
                 " wrap the inner one again to go on"
             )
+
+    def _demand_loadable(self, state_dict: dict[str, Any], algorithm: str) -> None:
+        """Raise ConfigError if this worker has ended, or the state is not an algorithm's."""
+        self._demand_open()
+        demand_algorithm(state_dict, algorithm)
 
     def _demand_finishable(self) -> None:
         """Raise ConfigError if this worker was closed."""

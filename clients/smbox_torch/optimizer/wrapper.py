@@ -28,7 +28,7 @@ from smbox_torch.model.worker_values import WorkerValues
 from smbox_torch.optimizer.batch_counts import BatchCounts
 from smbox_torch.optimizer.center import Center, Shared, center_of_buffers, statistics_of
 from smbox_torch.optimizer.center_copy import CenterCopy
-from smbox_torch.optimizer.checkpoint import checkpoint, demand_algorithm, is_plain
+from smbox_torch.optimizer.checkpoint import checkpoint, is_plain
 from smbox_torch.optimizer.joined import JoinedOptimizer
 from smbox_torch.optimizer.moving_rate import FUSED_MOVING_RATE
 from smbox_torch.optimizer.stats import Recorder, Stats
@@ -268,8 +268,7 @@ class BoxOptimizer(JoinedOptimizer):
         if is_plain(state_dict):
             self._load_inner(state_dict)
             return
-        self._demand_open()
-        demand_algorithm(state_dict, type(self).__name__)
+        self._demand_loadable(state_dict, type(self).__name__)
         statistics = None if self.buffers is None else self.buffers.flat
         check_same_model(state_dict, self.flat, statistics)
         self.train()
