@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 import os
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -36,6 +38,9 @@ pytestmark = [
 
 Wrap = Callable[[torch.optim.Optimizer, torch.nn.Module], Any]
 STEPS = 21
+GRADIENT_CYCLES = 400_000_000
+"""A few tenths of a second at a GPU's clock; an exchange of these models takes milliseconds."""
+
 TOLERANCES = {"rtol": 1e-3, "atol": 1e-4}
 RANK = """
 import json, os, sys, torch
@@ -134,6 +139,22 @@ def test_an_exchange_behind_the_gradient_moves_the_same(
     wrap = alone_in(box, EASGD, overlap=True, period=1)
     found, wanted = (trained(network(), device, wrap) for device in ("cuda", "cpu"))
     assert_equal(found, wanted)
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_what_the_gradient_takes_is_no_wait(box: smbox.Box, *, overlap: bool):
+    model = network().cuda()
+    sgd = torch.optim.SGD(model.parameters(), lr=0.05)
+    opt = EASGD(sgd, box, uuid.uuid4().hex, workers=1, overlap=overlap)
+    for xs, _ in itertools.islice(batches(), 3):
+        opt.zero_grad()
+        torch.cuda._sleep(GRADIENT_CYCLES)
+        model(xs.cuda()).square().mean().backward()
+        began_s, before_ms = time.monotonic(), opt.stats().waited_ms
+        opt.step()
+        took_ms = 1000.0 * (time.monotonic() - began_s)
+        assert opt.stats().waited_ms - before_ms < took_ms / 2
+    opt.close()
 
 
 @pytest.mark.parametrize("kind", [EASGD, Downpour, SSP])

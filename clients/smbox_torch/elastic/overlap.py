@@ -17,6 +17,7 @@ import torch
 
 from smbox_torch.boxes import Array
 from smbox_torch.elastic.update_thread import UpdateThread
+from smbox_torch.model.device import await_device, host_like
 from smbox_torch.model.flat import FlatBuffer, FlatParameters
 from smbox_torch.optimizer.stats import Recorder
 
@@ -54,9 +55,7 @@ class NoBroadcast:
     """
 
     def __init__(self, flat: Sequence[FlatBuffer]) -> None:
-        self.tensors: Sequence[torch.Tensor] = [
-            torch.empty_like(buffer.wide, device="cpu") for buffer in flat
-        ]
+        self.tensors: Sequence[torch.Tensor] = [host_like(buffer.wide) for buffer in flat]
 
     def wait_writable(self) -> None:
         """Return: no other rank reads ``tensors``."""
@@ -184,6 +183,7 @@ class Overlap:
         """
         if self._pending is None:
             return
+        await_device(self._flat[0].flat)  # the gradient's time is no wait for the move
         if self._is_in_flight:
             self._arrive()
         began_s = time.monotonic()

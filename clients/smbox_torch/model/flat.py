@@ -20,6 +20,7 @@ from torch.utils.dlpack import from_dlpack
 
 from smbox.errors import ConfigError
 from smbox_torch.adapter import as_array, dtype_name
+from smbox_torch.model.device import host_like
 from smbox_torch.model.master import Master
 from smbox_torch.model.places import check_places, places_of
 from smbox_torch.model.precision import FLOATS, Precision
@@ -145,7 +146,7 @@ class FlatBuffer:
                 tensor.data = view
         self._gradient: torch.Tensor | None = None
         self.master = Master(self.flat, wide)
-        self._twin = self.wide if first.device.type == "cpu" else _pinned(self.wide)
+        self._twin = self.wide if first.device.type == "cpu" else host_like(self.wide)
         self.host: NDArray[Any] = as_array(self._twin)
         self.load()
 
@@ -290,9 +291,3 @@ class FlatParameters:
         """Raise ConfigError if a tensor is not a view of its buffer any more."""
         for buffer in self.buffers:
             buffer.check()
-
-
-def _pinned(flat: torch.Tensor) -> torch.Tensor:
-    """Return a host buffer for copies of a device's buffer, page-locked for full speed."""
-    pinned = flat.device.type == "cuda"
-    return torch.empty(flat.shape, dtype=flat.dtype, device="cpu", pin_memory=pinned)
