@@ -25,7 +25,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from numbers import Real
 from typing import Final
 
@@ -67,17 +67,20 @@ def check_lease(lease_s: object) -> float:
     return float(lease_s)
 
 
-@contextmanager
-def held(mutex: threading.Lock, deadline_s: float | None) -> Iterator[None]:
+def held(mutex: threading.Lock, deadline_s: float | None) -> AbstractContextManager[object]:
     """Hold a mutex whose owner may wait for the node; None: wait without a deadline.
 
     Raises:
         RequestTimeoutError: another thread held the mutex until the deadline; nothing was done.
     """
-    wait_s = min(left_s(math.inf if deadline_s is None else deadline_s), threading.TIMEOUT_MAX)
+    return mutex if deadline_s is None else _held_until(mutex, deadline_s)
+
+
+@contextmanager
+def _held_until(mutex: threading.Lock, deadline_s: float) -> Iterator[None]:
     is_held = False
     try:
-        is_held = mutex.acquire(timeout=wait_s)
+        is_held = mutex.acquire(timeout=min(left_s(deadline_s), threading.TIMEOUT_MAX))
         if not is_held:
             message = "another thread of this process waits for the node; call again"
             raise RequestTimeoutError(message, outcome="none")
@@ -153,6 +156,7 @@ class Lease:
     def __init__(self, row: Region, lease_s: float) -> None:
         self.row = row
         self.lease_s = check_lease(lease_s)
+        self._lease_ms = max(1, round(min(self.lease_s * _PER_SECOND, NUMBER_MAX)))
         self.generation = 0
         self.values: tuple[int, ...] = (0,) * (row.shape[1] - 2)
         self._beats = 0
@@ -196,7 +200,9 @@ class Lease:
             RequestTimeoutError: the node did not answer; the place stays held until an
                 observer sees the lease expire.
         """
-        with self._holding(deadline_s):
+        self._check()  # before it waits for the mutex
+        with held(self._mutex, deadline_s):
+            self._check()
             self._renew(self.values, deadline_s)
 
     def set(self, index: int, value: int, *, deadline_s: float | None = None) -> None:
@@ -207,7 +213,9 @@ class Lease:
         """
         if not 0 <= value <= NUMBER_MAX:
             raise ConfigError(f"a value must be from 0 to {NUMBER_MAX}", value=value)
-        with self._holding(deadline_s):
+        self._check()
+        with held(self._mutex, deadline_s):
+            self._check()
             values = (*self.values[:index], value, *self.values[index + 1 :])
             if value < self.values[index]:  # only a new generation can decrease a word
                 self._retake(values, deadline_s)
@@ -242,14 +250,6 @@ class Lease:
         if self.is_held:
             self.lose("this process left its place: its membership or its box was closed")
             self._maximum(self.generation, (LEFT, *self.values), deadline_s)
-
-    @contextmanager
-    def _holding(self, deadline_s: float | None) -> Iterator[None]:
-        """Hold the mutex; raise LeaseLostError, without waiting, if the place is lost."""
-        self._check()
-        with held(self._mutex, deadline_s):
-            self._check()
-            yield
 
     def _check(self) -> None:
         self.check_process()
@@ -292,8 +292,7 @@ class Lease:
             row: numbers of the lease word and of the values, k - 1 of them.
             deadline_s: see :meth:`renew`.
         """
-        lease_ms = max(1, round(min(self.lease_s * _PER_SECOND, NUMBER_MAX)))
-        words = [[generation << NUMBER_BITS | number for number in (*row, lease_ms)]]
+        words = [[generation << NUMBER_BITS | number for number in (*row, self._lease_ms)]]
         operand, wait_s = np.array(words, np.int64), optional_timeout_s(deadline_s)
         old = self.row.fetch_and_op(operand, "max", timeout_s=wait_s)
         return old.item(0)  # type: ignore[no-any-return]
