@@ -148,8 +148,8 @@ def test_what_the_gradient_takes_is_no_wait(box: smbox.Box, *, overlap: bool):
     opt = EASGD(sgd, box, uuid.uuid4().hex, workers=1, overlap=overlap)
     for xs, _ in itertools.islice(batches(), 3):
         opt.zero_grad()
-        torch.cuda._sleep(GRADIENT_CYCLES)
         model(xs.cuda()).square().mean().backward()
+        torch.cuda._sleep(GRADIENT_CYCLES)  # after the copy of the batch, which waits for it
         began_s, before_ms = time.monotonic(), opt.stats().waited_ms
         opt.step()
         took_ms = 1000.0 * (time.monotonic() - began_s)
