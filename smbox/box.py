@@ -17,8 +17,7 @@ from smbox.errors import RequestTimeoutError
 from smbox.lock import LEASE_S, Lock
 from smbox.memory.kernels import KernelCode
 from smbox.optimizer import Optimizer
-from smbox.paths.readings import Reading
-from smbox.paths.work import NodeInfo, Operation
+from smbox.paths.work import NodeInfo, Operation, Reading
 from smbox.region import Region
 from smbox.sync import Counter
 

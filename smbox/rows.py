@@ -27,8 +27,7 @@ from smbox.memory.kernels import (
 )
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.paths.pair import PathPair
-from smbox.paths.readings import RowsReading
-from smbox.paths.work import Changes, Operation, RegionInfo
+from smbox.paths.work import Changes, Operation, RegionInfo, RowsReading
 from smbox.verbs import Extent, operand_of
 from smbox.wire.header import REQUEST_NBYTES_MAX
 from smbox.wire.ops import cut

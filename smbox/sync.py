@@ -26,9 +26,8 @@ from smbox.memory.kernels import BarrierWord, KernelCode
 from smbox.memory.layout import STRIPE_NBYTES, WORD_NBYTES, RegionKind
 from smbox.paths import creating
 from smbox.paths.pair import PathPair
-from smbox.paths.readings import Reading
 from smbox.paths.sinks import OldSink
-from smbox.paths.work import CreateRequest, Operation, RegionInfo
+from smbox.paths.work import CreateRequest, Operation, Reading, RegionInfo
 
 INT64: Final = dtypes.by_name("int64")
 UINT64: Final = dtypes.by_name("uint64")

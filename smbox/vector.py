@@ -19,8 +19,7 @@ from smbox.handle import Handle
 from smbox.memory.kernels import KernelCode, scale_of
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.paths.pair import PathPair
-from smbox.paths.readings import Product
-from smbox.paths.work import Copying, Operation, Piece
+from smbox.paths.work import Copying, Operation, Piece, Product
 from smbox.verbs import Extent, kernel_of
 from smbox.wire.ops import count
 

@@ -17,9 +17,8 @@ from smbox.handle import Handle
 from smbox.memory.kernels import KernelCode, scale_of
 from smbox.memory.layout import Consistency
 from smbox.paths.pair import PathPair, no_result
-from smbox.paths.readings import Reading, Snapshot
 from smbox.paths.sinks import DeltaSink, MoveSink, OldSink, SumSink
-from smbox.paths.work import Operation, RegionInfo, Signalled
+from smbox.paths.work import Operation, Reading, RegionInfo, Signalled, Snapshot
 from smbox.sync import INT64, Counter
 
 KERNEL_OF: Final = {

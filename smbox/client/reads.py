@@ -13,8 +13,7 @@ from smbox.client.transfer import Call, Message, Transfer
 from smbox.errors import PeerLostError, RegionFreedError, RemoteProtocolError, SmboxError
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.reading import CHANGING
-from smbox.paths.readings import Product, Reading, RowsReading, Snapshot
-from smbox.paths.work import ByteRange
+from smbox.paths.work import ByteRange, Product, Reading, RowsReading, Snapshot
 from smbox.wire import operands, ops
 from smbox.wire.codec import Reply
 from smbox.wire.header import LONG_NBYTES_MAX, Buffer

@@ -18,13 +18,13 @@ from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.reading import RangeLock
 from smbox.memory.segment import NoSegmentError
+from smbox.paths import work
 from smbox.paths.local_changes import LocalChanges, LocalFrom
 from smbox.paths.local_queue import LocalQueue, LocalWork
 from smbox.paths.mappings import Mappings, check_still_shared
-from smbox.paths.readings import PathRequest, Product, Reading, RowsReading, Snapshot
 from smbox.paths.sinks import Bytes
 from smbox.paths.threads import ThreadedPath
-from smbox.paths.work import Changes, Copying, NodeInfo, Operation, RegionInfo, Signalled
+from smbox.paths.work import Operation, Reading  # looked up in every call
 from smbox.wire.ops import cut
 from smbox.work import Pause, Work
 
@@ -43,7 +43,7 @@ class LocalRead(LocalWork[Reading]):
             self.at = first + reader.done
 
 
-class LocalRows(LocalWork[RowsReading]):
+class LocalRows(LocalWork[work.RowsReading]):
     """A read of rows, one portion at a time."""
 
     has_ranges = False
@@ -63,7 +63,7 @@ class LocalRows(LocalWork[RowsReading]):
             self.at = limit
 
 
-class LocalDot(LocalWork[Product]):
+class LocalDot(LocalWork[work.Product]):
     """Sums of products of two ranges, one for each stripe of the first range."""
 
     def step(self) -> None:
@@ -77,7 +77,7 @@ class LocalDot(LocalWork[Product]):
             self.at = end
 
 
-class LocalSnapshot(LocalWork[Snapshot]):
+class LocalSnapshot(LocalWork[work.Snapshot]):
     """A read of a range at one moment; it holds stripe locks only while a caller waits."""
 
     _range_lock: RangeLock | None = None
@@ -136,13 +136,13 @@ class LocalWait(Work):
 
 _WORKS: Final[dict[type, Callable[..., LocalWork[Any]]]] = {
     Operation: LocalChanges,
-    Signalled: LocalChanges,
-    Copying: LocalFrom,
-    Changes: LocalChanges,
+    work.Signalled: LocalChanges,
+    work.Copying: LocalFrom,
+    work.Changes: LocalChanges,
     Reading: LocalRead,
-    Snapshot: LocalSnapshot,
-    RowsReading: LocalRows,
-    Product: LocalDot,
+    work.Snapshot: LocalSnapshot,
+    work.RowsReading: LocalRows,
+    work.Product: LocalDot,
 }
 
 
@@ -155,11 +155,11 @@ class LocalPath(ThreadedPath[LocalQueue]):
 
     transport = "shm"
 
-    def __init__(self, node: NodeInfo) -> None:
+    def __init__(self, node: work.NodeInfo) -> None:
         super().__init__()
         self._regions = Mappings(node)
 
-    def start(self, request: PathRequest) -> Work | None:
+    def start(self, request: work.PathRequest) -> Work | None:
         """Do a change or a read at once, if no lock or queued request delays it.
 
         Without bytes or rows it only checks that the region was not freed.
@@ -177,15 +177,15 @@ class LocalPath(ThreadedPath[LocalQueue]):
             return self.wait_version(request.info, 0)
         return _WORKS[type(request)](queue, request, done)
 
-    def version(self, info: RegionInfo, timeout_s: float | None = None) -> int:  # noqa: ARG002
+    def version(self, info: work.RegionInfo, timeout_s: float | None = None) -> int:  # noqa: ARG002
         """Return the region's version, at once; RegionFreedError."""
         return self._regions.region(info).version()
 
-    def wait_version(self, info: RegionInfo, version: int) -> LocalWait:
+    def wait_version(self, info: work.RegionInfo, version: int) -> LocalWait:
         """Return a wait until the region's version is at least ``version``."""
         return LocalWait(self._regions.region(info), version, lambda: self._is_closed)
 
-    def view(self, info: RegionInfo, first: int, limit: int) -> Bytes | None:
+    def view(self, info: work.RegionInfo, first: int, limit: int) -> Bytes | None:
         """Return bytes ``[first, limit)`` of the region's memory itself; RegionFreedError."""
         return as_bytes(self._regions.region(info).array())[first:limit]
 

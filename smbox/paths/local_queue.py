@@ -29,9 +29,8 @@ from smbox.memory.orders import (
 )
 from smbox.memory.reading import Reader
 from smbox.paths.mappings import Mappings
-from smbox.paths.readings import PathRequest, Reading
 from smbox.paths.threads import NESTED, QueuedWork, ThreadQueue, exclusive
-from smbox.paths.work import Operation
+from smbox.paths.work import Operation, PathRequest, Reading
 from smbox.work import NestedCallError
 
 W = TypeVar("W", bound=PathRequest)

@@ -28,8 +28,7 @@ from smbox.memory.locks import LockFile
 from smbox.memory.node_memory import NodeMemory
 from smbox.paths.control import new_token
 from smbox.paths.opening import open_over
-from smbox.paths.readings import Reading
-from smbox.paths.work import Changes, CreateRequest, Operation
+from smbox.paths.work import Changes, CreateRequest, Operation, Reading
 from smbox.testing.inproc import InprocHub
 from smbox.testing.inproc_box import handle, inproc_box
 from smbox.testing.solo import solo_box, solo_boxes

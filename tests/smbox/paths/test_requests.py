@@ -8,8 +8,7 @@ import pytest
 from smbox.errors import RegionFreedError
 from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import STRIPE_NBYTES
-from smbox.paths.readings import Reading
-from smbox.paths.work import Operation
+from smbox.paths.work import Operation, Reading
 
 
 def operation(region, first, limit):
