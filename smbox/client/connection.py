@@ -39,7 +39,6 @@ from smbox.wire.ops import Op
 from smbox.wire.proving import Challenge, check_welcome, client_proof, node_proof
 
 FAREWELL_S: Final = 0.5
-
 SILENCE_MAX_S: Final = 20.0
 """The longest reply timeout: 2 MiB over 1 Mbit/s. It also limits how late a kill of the node is
 noticed after a long silence, as while a stripe is locked."""
@@ -129,22 +128,20 @@ class Identity:
         self._expected[channel] = node_proof(cookie, challenge, hello)
         return replace(hello, proof=client_proof(cookie, challenge, hello))
 
-    def accept_challenge(self, error: AccessDeniedError) -> bool:
-        """Take the node's challenge from its refusal; False if this host cannot answer it.
+    def accept_challenge(self, facts: dict[str, object]) -> bool:
+        """Take the first challenge in a refusal's facts; False if this host cannot answer it.
 
         Raises:
             SystemLimitError: the cookie cannot be read at present; no challenge was taken.
         """
-        if (challenge := Challenge.from_facts(error.facts)) is None:
+        if self._challenge is not None or (challenge := Challenge.from_facts(facts)) is None:
             return False
-        try:
-            with Segment.attach(layout.cookie_name(challenge.node_name)) as segment:
-                self._cookie = segment.bytes.tobytes()
-        except SegmentError:
-            return False
-        self._challenge = challenge
-        self._node_uuid = challenge.node_uuid  # another node at this address is refused
-        return True
+        name = layout.cookie_name(challenge.node_name)
+        with contextlib.suppress(SegmentError), Segment.attach(name) as segment:
+            self._cookie, self._challenge = segment.bytes.tobytes(), challenge
+            self._node_uuid = challenge.node_uuid  # another node at this address is refused
+            return True
+        return False
 
 
 class Connection:
@@ -243,7 +240,7 @@ class Connection:
         return all(each.is_released() for each in self._closing)
 
     def welcome(self, reply: Reply, *, is_known: bool, is_needed: bool) -> Welcome | None:
-        """Check the reply to a greeting; return None if it is stale or asks to wait.
+        """Check the reply to a greeting; return None if it is stale, or asks to wait or prove.
 
         Args:
             reply: to a HELLO.
@@ -261,9 +258,13 @@ class Connection:
             self._closing = []  # the node refuses what they may still send
             return reply.body
         error = reply.to_error()
-        if is_known and isinstance(error, AccessDeniedError):
+        is_denied = isinstance(error, AccessDeniedError)
+        if is_denied and is_known:
             message = "the node that answers now does not know this client"
             raise SessionExpiredError(message, outcome="unknown") from error
+        if is_denied and self._identity.accept_challenge(error.facts):
+            self.lose()  # the next greeting has the proof that the node demands
+            return None
         may_wait = isinstance(error, NodeStoppingError | LimitError)
         if not (is_known and is_needed and may_wait):
             raise error

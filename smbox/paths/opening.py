@@ -14,13 +14,7 @@ from smbox.client.connection import Connection, Identity, OpenTransport
 from smbox.client.remote import CONTROL_CHANNEL, RemotePath
 from smbox.config import WINDOW_MAX, ClientConfig, scheme_of
 from smbox.deadline import deadline_of, left_s
-from smbox.errors import (
-    AccessDeniedError,
-    ConfigError,
-    ConnectError,
-    RequestTimeoutError,
-    SmboxError,
-)
+from smbox.errors import ConfigError, ConnectError, RequestTimeoutError, SmboxError
 from smbox.keys import read_client_key
 from smbox.native import library
 from smbox.paths.control import ControlPath
@@ -139,36 +133,23 @@ def open_over(
     def open_channel(number: int) -> Channel:
         return Channel(Connection(number, open_transport, identity, config))
 
-    deadline_s = deadline_of(config.timeout_s)
-
-    def greet() -> ControlPath:
-        control = ControlPath(open_channel(CONTROL_CHANNEL), address)
-        try:
-            _await_welcome(control, config.timeout_s, deadline_s, diagnose)
-        except BaseException:
-            control.close()
-            raise
-        return control
-
-    control: ControlPath | None = None
+    control = ControlPath(open_channel(CONTROL_CHANNEL), address)
     try:
-        control = greet()
-    except AccessDeniedError as error:
-        if not identity.accept_challenge(error):
-            raise
-    control = control or greet()  # again, with the proof that the node demands
+        _await_welcome(control, config.timeout_s, diagnose)
+    except BaseException:
+        control.close()
+        raise
     return OpenPaths(control, RemotePath(scheme_of(address), open_channel, config))
 
 
-def _await_welcome(
-    control: ControlPath, timeout_s: float, deadline_s: float, diagnose: Diagnose | None
-) -> None:
+def _await_welcome(control: ControlPath, timeout_s: float, diagnose: Diagnose | None) -> None:
     """Wait for a reply; if the node stays silent, find out why.
 
     Raises:
-        ConnectError: no reply within ``timeout_s``, which ends at ``deadline_s``.
+        ConnectError: no reply within ``timeout_s``.
         SmboxError: the node refuses this client, or ``diagnose`` returned the reason.
     """
+    deadline_s = deadline_of(timeout_s)
     if _answers(control, min(SILENCE_S, left_s(deadline_s))):
         return
     refused = None if diagnose is None else diagnose(deadline_s + DIAGNOSIS_EXTRA_S)
