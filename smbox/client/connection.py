@@ -187,7 +187,7 @@ class Connection:
         self._hello_id = request_id
         transport = self.transport = self._open_transport()
         body = self._identity.hello(self._number, self.generation)
-        hello = Request(Op.HELLO, request_id, body=body, generation=self.generation)
+        hello = Request(Op.HELLO, request=request_id, body=body, generation=self.generation)
         transport.send(encode_request(hello))
         return transport
 
@@ -272,7 +272,7 @@ class Connection:
 
     def say_bye(self, request_id: int) -> None:
         """Send BYE if the node is connected; does not wait."""
-        bye = Request(Op.BYE, request_id, body=Empty(), generation=self.generation)
+        bye = Request(Op.BYE, request=request_id, body=Empty(), generation=self.generation)
         with contextlib.suppress(SmboxError):  # the session expires by itself
             transport = None if self._leave_by_s > 0.0 else self.transport
             if transport and self.is_greeted and transport.send(encode_request(bye)):

@@ -9,10 +9,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from functools import cache
-from operator import attrgetter
 from typing import Final, TypeVar
 
 import msgspec
+from msgspec.structs import astuple
 
 from smbox.errors import (
     LocalProtocolError,
@@ -31,11 +31,6 @@ CONTROL_NBYTES_MAX: Final = 2 << 20
 
 B = TypeVar("B", bound=Body)
 
-_FIELDS: Final = (
-    "op kernel status request number address nbytes scale version numbers generation operand"
-)
-_fields_of: Final = attrgetter(*_FIELDS.split())  # after magic and protocol
-
 _READS: Final = frozenset({Op.GET, Op.LEND, Op.STAMPS})
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
@@ -44,7 +39,7 @@ _decoder_of: Final = cache(msgspec.msgpack.Decoder)
 
 
 class Header(msgspec.Struct):
-    """The header of a message; docs/protocol.md says which fields each op uses.
+    """The header of a message, in its order; docs/protocol.md says which fields each op uses.
 
     Attributes:
         request: id chosen by the client, unique within the connection.
@@ -63,17 +58,17 @@ class Header(msgspec.Struct):
     """
 
     op: Op
+    kernel: int = 0
+    status: Status = Status.OK
     request: int = 0
     number: int = 0
     address: int = 0
     nbytes: int = 0
-    kernel: int = 0
     scale: bytes = header.NO_SCALE
     version: int = 0
     numbers: int = 0
     generation: int = 0
     operand: int = 0
-    status: Status = Status.OK
 
     def pack(self) -> bytes:
         """Build the header frame.
@@ -82,7 +77,8 @@ class Header(msgspec.Struct):
             LocalProtocolError: a field does not fit its bits.
         """
         try:
-            return header.LAYOUT.pack(header.MAGIC, header.PROTOCOL, *_fields_of(self))
+            fields = astuple(self)[:12]  # without those of a subclass
+            return header.LAYOUT.pack(header.MAGIC, header.PROTOCOL, *fields)
         except struct.error as error:
             raise LocalProtocolError("a header field does not fit", op=self.op) from error
 
@@ -132,10 +128,10 @@ def reply_to(
     """Build the reply to a request that succeeded."""
     return Reply(
         request.op,
-        request.request,
-        request.number,
-        request.address,
-        request.nbytes,
+        request=request.request,
+        number=request.number,
+        address=request.address,
+        nbytes=request.nbytes,
         version=version,
         operand=request.operand,
         payload=payload,
@@ -174,7 +170,8 @@ def refuse_malformed(frames: Sequence[Buffer], error: RemoteProtocolError) -> Re
         return refuse(Request(Op.HELLO), error)
     except RemoteProtocolError:
         return None
-    return refuse(Request(OP_OF.get(fields[2], Op.PING), fields[5], fields[6]), error)
+    op = OP_OF.get(fields[2], Op.PING)
+    return refuse(Request(op, request=fields[5], number=fields[6]), error)
 
 
 def encode_request(request: Request) -> list[Buffer]:
@@ -200,11 +197,10 @@ def decode_request(frames: Sequence[Buffer]) -> Request:
         RemoteProtocolError: docs/protocol.md does not allow the message.
     """
     head, op, body = _frames(frames)
-    _, _, _, kernel, status, request, number, address, nbytes, scale, version, *rest = head
+    kernel, status, nbytes = head[3], head[4], head[8]
     if status:
         raise RemoteProtocolError("a request has no status", status=status)
-    found = Request(op, request, number, address, nbytes, kernel, scale, version)
-    found.numbers, found.generation, found.operand = rest
+    found = Request(op, kernel, Status.OK, *head[5:])
     if found.operand:
         ops.check_operand(op, kernel, found.operand)
     if op in CONTROL:
@@ -246,16 +242,14 @@ def decode_reply(frames: Sequence[Buffer]) -> Reply:
         RemoteProtocolError: docs/protocol.md does not allow the message.
     """
     head, op, body = _frames(frames)
-    _, _, _, _, code, request, number, address, nbytes, _, version, credit, _, operand = head
-    status = STATUS_OF.get(code, Status.ERROR)
-    found = Reply(op, request, number, address, nbytes, version=version)
-    found.numbers, found.operand, found.status = credit, operand, status
+    status = STATUS_OF.get(head[4], Status.ERROR)
+    found = Reply(op, head[3], status, *head[5:])
     if status is not Status.OK:
         found.error = _body(_decoder_of(ErrorBody), body)
     elif op in CONTROL:
         found.body = _body(_decoder_of(REPLIES[op]), body)
     elif op in ANSWERS:
-        found.payload = ops.check_answer(op, nbytes, operand, body)
+        found.payload = ops.check_answer(op, found.nbytes, found.operand, body)
     elif body is not None:
         raise RemoteProtocolError("one frame expected", op=op.name)
     return found

@@ -62,7 +62,7 @@ class Peer:
 
     def begin(self, op: Op, **fields) -> Request:
         fields = {"generation": self.generation} | fields
-        request = Request(op, next(self._ids), **fields)
+        request = Request(op, request=next(self._ids), **fields)
         self.send(encode_request(request))
         return request
 

@@ -52,7 +52,9 @@ def test_a_long_walk_of_the_waits_is_not_repeated_for_each_message(server, monke
         with zmq.Context() as context, context.socket(zmq.DEALER) as peer:
             peer.connect(server.addresses[0])
             for number in range(1, messages + 1):
-                peer.send_multipart(encode_request(Request(Op.PING, number, body=Empty())))
+                peer.send_multipart(
+                    encode_request(Request(Op.PING, request=number, body=Empty()))
+                )
                 peer.recv_multipart()
         os.kill(os.getpid(), signal.SIGTERM)
 

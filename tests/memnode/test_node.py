@@ -268,4 +268,4 @@ def test_no_request_breaks_the_node(bench, data):
     assert other.get(address, 64).size == 16
     assert other.fetch_add(address, np.ones(1, np.float32)).status is Status.OK
     for each in (peer, other):
-        each.send(encode_request(Request(Op.BYE, 999, body=Empty(), generation=1)))
+        each.send(encode_request(Request(Op.BYE, request=999, body=Empty(), generation=1)))

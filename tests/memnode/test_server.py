@@ -169,7 +169,7 @@ def test_garbage_ends_nothing(start, connect):
     host, port = node.address.removeprefix("tcp://").split(":")
     with socket.create_connection((host, int(port))) as raw:
         raw.sendall(b"GET / HTTP/1.1\r\n\r\n" + secrets.token_bytes(4096))
-    good = encode_request(Request(Op.STATS, 7, body=Empty()))
+    good = encode_request(Request(Op.STATS, request=7, body=Empty()))
     for frames in (
         [b""],
         [b"x"] * 10,
@@ -181,7 +181,9 @@ def test_garbage_ends_nothing(start, connect):
         [b"SMBX\x07" + bytes(59)],
     ):
         peer.socket.send_multipart(frames)
-    peer.socket.send_multipart(encode_request(Request(Op.PING, 99, body=Empty(), generation=1)))
+    peer.socket.send_multipart(
+        encode_request(Request(Op.PING, request=99, body=Empty(), generation=1))
+    )
     replies = []
     while not replies or replies[-1].request != 99:
         replies.append(peer.reply())

@@ -68,7 +68,9 @@ def test_a_batch_that_answers_too_little_moves_nothing(node, client, monkeypatch
         request = decode_request(frames)
         if request.op is not Op.BATCH:
             return receive(connection, frames, now_s=now_s)
-        reply = Reply(Op.BATCH, request.request, request.number, nbytes=2, payload=b"1234")
+        reply = Reply(
+            Op.BATCH, request=request.request, number=request.number, nbytes=2, payload=b"1234"
+        )
         return [(connection, encode_reply(reply))]
 
     monkeypatch.setattr(node.node, "receive", short)

@@ -15,7 +15,7 @@ from smbox.wire.codec import (
 )
 from smbox.wire.ops import Op, Status
 
-REQUEST = Request(Op.PUT, 7, 8, 4096, 16)
+REQUEST = Request(Op.PUT, request=7, number=8, address=4096, nbytes=16)
 
 
 def test_the_caller_gets_the_error_of_the_node():
