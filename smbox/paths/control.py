@@ -6,6 +6,8 @@ import secrets
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
+from msgspec.structs import asdict
+
 from smbox import dtypes
 from smbox.address import GlobalAddress
 from smbox.client.channel import Channel
@@ -83,17 +85,7 @@ class ControlPath:
             token: 16 random bytes, by which :meth:`discard` finds the region.
         """
         check_limits(spec)
-        body = messages.Create(
-            name=spec.name,
-            kind=spec.kind,
-            dtype=spec.dtype.name,
-            shape=spec.shape,
-            consistency=spec.consistency,
-            init=spec.init,
-            publish=spec.publish,
-            exist_ok=spec.exist_ok,
-            token=token,
-        )
+        body = messages.Create(**asdict(spec) | {"dtype": spec.dtype.name, "token": token})
         return self._info(self._ask(Op.CREATE, body, RegionBody, timeout_s))
 
     def publish(self, info: RegionInfo, timeout_s: float) -> None:
@@ -188,15 +180,9 @@ class ControlPath:
         self._channel.abandon()
 
     def _info(self, body: RegionBody) -> RegionInfo:
-        return RegionInfo(
-            address=GlobalAddress(body.address),
-            name=body.name,
-            kind=body.kind,
-            dtype=dtypes.by_name(body.dtype),
-            shape=tuple(body.shape),
-            consistency=body.consistency,
-            node_uuid=self.node.uuid,
-        )
+        address, dtype = GlobalAddress(body.address), dtypes.by_name(body.dtype)
+        known = asdict(body) | {"address": address, "dtype": dtype}
+        return RegionInfo(**known, node_uuid=self.node.uuid)
 
     def _ask(self, op: Op, body: Body, answer: type[B], timeout_s: float) -> B:
         return _answer(Call(self._channel, op, body), answer, timeout_s)
