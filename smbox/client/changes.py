@@ -11,12 +11,11 @@ import numpy as np
 
 from smbox.array import as_bytes
 from smbox.client.channel import Channel
-from smbox.client.transfer import Message, Transfer
-from smbox.errors import RemoteProtocolError, SmboxError
+from smbox.client.transfer import Message, Transfer, exact_bytes
+from smbox.errors import SmboxError
 from smbox.memory.kernels import KERNELS, KernelCode
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.orders import Output
-from smbox.paths.sinks import Bytes
 from smbox.paths.work import ByteRange, Changes, Copying, Operation, Signalled
 from smbox.wire import operands, ops
 from smbox.wire.codec import Reply
@@ -39,13 +38,9 @@ def op_of(operation: Operation) -> Op:
         return Op.FROM
     if operation.states:
         return Op.UPDATE
-    if (
-        operation.operand
-        and operation.sink is not None
-        and operation.sink.output == Output.DELTA
-    ):
-        return Op.FETCH
-    if operation.sink is None or operation.kernel == KernelCode.ELASTIC:
+    sink = operation.sink
+    is_narrow_delta = operation.operand and sink is not None and sink.output == Output.DELTA
+    if sink is None or (operation.kernel == KernelCode.ELASTIC and not is_narrow_delta):
         return _CHANGES.get(operation.kernel, Op.ACCUMULATE)
     return Op.FETCH
 
@@ -113,15 +108,11 @@ class Change(Transfer):
 
     def refused(self, message: Message, reply: Reply, done: int) -> None:
         """Fail, after passing on the old bytes of what was done before the refusal."""
-        if (
-            done
-            and self._sink is not None
-            and reply.error is not None
-            and not self.is_cancelled
-        ):
+        sink, error = self._sink, reply.error
+        if done and sink is not None and error is not None and not self.is_cancelled:
             first, limit = message.first, min(message.limit, self.end_of(message, done))
             nbytes = ops.answer_nbytes(self._op, limit - first, self._operation.operand)
-            self._sink(first, limit, _old_bytes(reply.error.old, nbytes))
+            sink(first, limit, exact_bytes(error.old, nbytes))
         super().refused(message, reply, done)
 
     def end_of(self, message: Message, done: int) -> int:
@@ -202,8 +193,8 @@ class Batch(Transfer):
         self._pass_on(message.first, message.limit, reply.payload)
 
     def _pass_on(self, first: int, limit: int, payload: Buffer) -> None:
-        at = 0
-        old = _old_bytes(payload, sum(each.answer_nbytes for each in self._packed[first:limit]))
+        expected = sum(each.answer_nbytes for each in self._packed[first:limit])
+        at, old = 0, exact_bytes(payload, expected)
         for index in range(first, limit):
             operation, nbytes = self._operations[index], self._packed[index].answer_nbytes
             if operation.sink is not None and index >= self._taken:
@@ -237,14 +228,6 @@ class Batch(Transfer):
         """Return the known outcome; "partial" at best if a change was refused."""
         found = super().outcome()
         return "partial" if found == "all" and self._refusals else found
-
-
-def _old_bytes(payload: Buffer, nbytes: int) -> Bytes:
-    if len(payload) != nbytes:
-        raise RemoteProtocolError(
-            "the reply has another length than the range", given=len(payload), nbytes=nbytes
-        )
-    return np.frombuffer(payload, np.uint8)
 
 
 def _packed(operation: Operation) -> operands.Item:

@@ -98,10 +98,7 @@ class Flight:
             return False
         if message.copied_nbytes and sum(m.copied_nbytes for m in flying) > node.answers_nbytes:
             return False
-        if (
-            message.zero_copy_nbytes
-            and sum(m.zero_copy_nbytes for m in flying) > node.lent_nbytes
-        ):
+        if message.lent_nbytes and sum(m.lent_nbytes for m in flying) > node.lent_nbytes:
             return False
         last = self._next + message.numbers - 1
         return not message.fills_ring or last <= self.acknowledged + node.ring_entries

@@ -9,8 +9,8 @@ import numpy as np
 
 from smbox.array import as_bytes
 from smbox.client.channel import Channel
-from smbox.client.transfer import Call, Message, Transfer
-from smbox.errors import PeerLostError, RegionFreedError, RemoteProtocolError, SmboxError
+from smbox.client.transfer import Call, Message, Transfer, exact_bytes
+from smbox.errors import PeerLostError, RegionFreedError, SmboxError
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.reading import CHANGING
 from smbox.paths.work import ByteRange, Product, Reading, RowsReading, Snapshot
@@ -122,9 +122,7 @@ class ZeroCopyRead(Read):
 
     def _compare(self, payload: Buffer) -> None:
         pieces = list(ops.cut(self.first, self._end, LONG_NBYTES_MAX))
-        if len(payload) != np.uint64().nbytes * len(pieces):
-            raise RemoteProtocolError("expected one stamp for each piece", nbytes=len(payload))
-        stamps = np.frombuffer(payload, np.uint64).tolist()
+        stamps = exact_bytes(payload, 8 * len(pieces)).view(np.uint64).tolist()
         torn = [
             piece
             for piece, stamp in zip(pieces, stamps, strict=True)
@@ -192,9 +190,8 @@ class Dot(Transfer):
         sums = self._request.sums
         begin = message.first // STRIPE_NBYTES - self.first // STRIPE_NBYTES
         stripes = ops.count(message.first, message.limit, STRIPE_NBYTES)
-        if len(reply.payload) != stripes * sums.itemsize:
-            raise RemoteProtocolError("expected one sum for each stripe", stripes=stripes)
-        sums[begin : begin + stripes] = np.frombuffer(reply.payload, np.float64)
+        found = exact_bytes(reply.payload, stripes * sums.itemsize)
+        sums[begin : begin + stripes] = found.view(np.float64)
 
 
 class SnapshotRead(Read):

@@ -6,9 +6,13 @@ import time
 from functools import partial
 from typing import Any, cast
 
-from smbox.errors import RequestTimeoutError, SmboxError
+import numpy as np
+from numpy.typing import NDArray
+
+from smbox.errors import RemoteProtocolError, RequestTimeoutError, SmboxError
 from smbox.paths.threads import QueuedWork, ThreadQueue
 from smbox.wire.codec import Reply, Request
+from smbox.wire.header import Buffer
 from smbox.wire.messages import Body
 from smbox.wire.operands import ITEM_NBYTES
 from smbox.wire.ops import ANSWERS, Op
@@ -38,7 +42,7 @@ class Message(Request, eq=False, kw_only=True):
         return len(self.payload) - ITEM_NBYTES * len(self.items)
 
     @property
-    def zero_copy_nbytes(self) -> int:
+    def lent_nbytes(self) -> int:
         """The bytes that it requests without a copy."""
         return self.nbytes if self.op is Op.LEND else 0
 
@@ -166,6 +170,15 @@ class Transfer(QueuedWork):
         if not self.is_done:
             self.error = error
             self.is_done = True
+
+
+def exact_bytes(payload: Buffer, nbytes: int) -> NDArray[np.uint8]:
+    """Return the bytes of a reply; RemoteProtocolError if they are not as many as asked for."""
+    if len(payload) != nbytes:
+        raise RemoteProtocolError(
+            "the reply has another length than the range", given=len(payload), nbytes=nbytes
+        )
+    return np.frombuffer(payload, np.uint8)
 
 
 class Call(Transfer):
