@@ -140,14 +140,13 @@ def check_step(
     code = OptimizerCode(kernel)
     optimizer, own = OPTIMIZERS[code], region.spec
     check_parameters(code, parameters[: len(optimizer.parameters)])
-    layouts = {(each.spec.dtype, each.spec.shape, each.spec.consistency) for each in siblings}
-    distinct = {region.address, *(each.address for each in siblings)}
+    regions = {each.address: each.spec for each in (region, *siblings)}  # each of them once
+    layouts = {(each.dtype, each.shape, each.consistency) for each in regions.values()}
     if (
         len(siblings) != len(optimizer.states)
+        or len(regions) != len(siblings) + 1
         or layouts != {(own.dtype, own.shape, Consistency.STRIPE)}
-        or own.consistency != Consistency.STRIPE
         or own.dtype.kind != "float"
-        or len(distinct) != len(siblings) + 1
     ):
         raise LayoutMismatchError(
             f"{code.name} needs one region of the parameters' dtype and shape, of consistency"

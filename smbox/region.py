@@ -127,8 +127,7 @@ class Region(Vector):
             ConfigError: this process cannot map the memory, and the message says why; or the
                 rows are in several parts.
         """
-        span = self.first, self.limit
-        view = self._paths.data(self.info).view(self.info, *span)
+        view = self._paths.data(self.info).view(self.info, self.first, self.limit)
         if view is None:
             raise ConfigError(f"no local view: {self._paths.open().reason}", region=self.name)
         return view.view(self.dtype).reshape(self.shape)

@@ -62,8 +62,7 @@ class Vector(Extent):
         self, source: Vector, scale: float = 1.0, op: str = "sum"
     ) -> Handle[None]:
         """Start an ``accumulate_from``."""
-        copying = self._copying(source, scale, op)
-        return self._paths.begin(copying)
+        return self._paths.begin(self._copying(source, scale, op))
 
     def scale(self, factor: float, *, timeout_s: float | None = None) -> None:
         """Multiply the contents by ``factor``; atomic per stripe, not for bools.

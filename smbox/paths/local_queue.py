@@ -135,9 +135,8 @@ class LocalQueue(ThreadQueue[LocalWork[Any]]):
                 order = writer.order
                 nbytes = pack(order, 0, region, request, first)
                 run = writer.short if nbytes <= SHORT_NBYTES else writer.long
-                return (
-                    None if run(writer.ref, order.ref, 1) else order.words[ORDER_DONE] - first
-                )
+                is_done = run(writer.ref, order.ref, 1)
+                return None if is_done else order.words[ORDER_DONE] - first
 
     def cancel(self, work: LocalWork[Any]) -> None:
         """Take a request out of the queue."""
