@@ -66,8 +66,7 @@ class NodeMemory:
         try:
             return cls(name, superblock)
         except BaseException:
-            superblock.undo()
-            superblock.close()
+            superblock.abandon()
             raise
 
     def begin(self, spec: RegionSpec, init: float | None = None) -> Building:
@@ -158,8 +157,7 @@ class NodeMemory:
     def abandon(self) -> None:
         """End the ownership after a failed start; remove only the segments that it created."""
         self._drop()
-        self.superblock.undo()
-        self.superblock.close()
+        self.superblock.abandon()
 
     def _drop(self) -> None:
         for region in self.regions.values():

@@ -114,13 +114,14 @@ class OwnedSuperblock:
         """Record that the removal of this memory has begun."""
         self.words[Superblock.STOPPING] = 1
 
-    def undo(self) -> None:
-        """Remove the segments that this start created; those that it found stay."""
+    def abandon(self) -> None:
+        """End the ownership after a failed start; remove only the segments that it created."""
         for segment_name in (layout.channels_name, layout.cookie_name, layout.node_name):
             if segment_name(self._node) not in self._found:
                 unlink(segment_name(self._node))
         if not self._found:
             unlink(layout.locks_name(self._node))
+        self.close()
 
     def close(self) -> None:
         """End the ownership in order; the memory stays for the next owner."""

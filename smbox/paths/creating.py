@@ -150,10 +150,8 @@ def _create_filled(
 
 
 def _dtype(dtype: Any, init: Any) -> DType:
-    if isinstance(dtype, DType):
-        return dtype
-    if isinstance(dtype, str):
-        return dtypes.by_name(dtype)
+    if isinstance(dtype, str | DType):
+        return dtypes.by_name(str(dtype))
     if dtype is not None:
         try:
             return dtypes.of(np.dtype(dtype))
