@@ -20,7 +20,6 @@ from smbox.errors import (
     RequestTimeoutError,
     SmboxError,
 )
-from smbox.memory.mapped import MappedRegion
 from smbox.wire import messages
 from smbox.wire.codec import Reply, Request, refuse, reply_to
 from smbox.wire.ops import CHANGES, Op
@@ -42,19 +41,16 @@ def create(context: Context, channel: Channel, request: Request) -> Reply | Park
     """
     body = cast("messages.Create", request.body)
     build = context.builds.resume(body, channel.key)
-    region: MappedRegion | None = None
     if build is None:
         spec = creation.spec_of(body)
         region = context.registry.existing(spec, exist_ok=body.exist_ok)
-        if region is None:
-            if context.builds.conflicts(spec):
-                return Park.BUSY
-            build = context.builds.begin(spec, body, channel.key)
-    if build is not None:
-        region = context.builds.step(build)
-    if region is None:
-        return Park.SLICE
-    return reply_to(request, body=describe(region))
+        if region is not None:
+            return reply_to(request, body=describe(region))
+        if context.builds.conflicts(spec):
+            return Park.BUSY
+        build = context.builds.begin(spec, body, channel.key)
+    region = context.builds.step(build)
+    return Park.SLICE if region is None else reply_to(request, body=describe(region))
 
 
 def publish(context: Context, _channel: Channel, request: Request) -> Reply:
