@@ -6,8 +6,7 @@ channel's ``applied`` are done already, and the next one is committed; node.py r
 one as a gap. So a request may be run any number of times: it continues after its last commit,
 and is answered from the channel's ring.
 
-The answer to a narrow exchange is its moved operand. The commit's kernel computes it from the
-old bytes in the ring and the operand, so that a repeated request gets the same bits.
+The answer to a narrow exchange is its moved operand; that to all others, the old bytes.
 """
 
 from __future__ import annotations
@@ -31,18 +30,19 @@ from memnode.checks import (
 from memnode.context import Channel, Context, Outcome, Park
 from smbox.errors import RemoteProtocolError, SessionExpiredError, SmboxError, SystemLimitError
 from smbox.memory import orders
-from smbox.memory.commit import moved, run_orders
+from smbox.memory.commit import run_orders
 from smbox.memory.kernels import KERNELS, KernelCode, OptimizerCode
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.mapped import MappedRegion
 from smbox.wire import operands
 from smbox.wire.codec import Request, refuse, reply_to
-from smbox.wire.header import Buffer, unpack_scale
+from smbox.wire.header import Buffer
 from smbox.wire.operands import Item
-from smbox.wire.ops import ANSWERS, Op, carried_nbytes, count, unit_of
+from smbox.wire.ops import ANSWERS, Op, answer_nbytes, carried_nbytes, count, unit_of
 
 _NOTHING: Final = orders.Output.NOTHING  # a look-up in the class takes longer
 _OLD: Final = orders.Output.OLD
+_MOVED: Final = orders.Output.MOVED
 
 
 class Change(NamedTuple):
@@ -80,7 +80,10 @@ def change(context: Context, channel: Channel, request: Request) -> Outcome:
             _commit_items(context, channel, request, done)
         else:
             _commit_range(context, channel, request, done)
-        return reply_to(request, _answer(channel, request) if answers else b"")
+        answer = _answer(channel, request) if answers else b""
+        if done > 0 and answers and len(answer) != _answer_nbytes(request):
+            raise RemoteProtocolError("another request was applied under this number")
+        return reply_to(request, answer)
     except SmboxError as error:  # the reply carries the answers of the applied commits
         parts = _parts(channel, request) if answers and request.number > 0 else ()
         try:
@@ -102,7 +105,8 @@ def _commit_range(context: Context, channel: Channel, request: Request, done: in
     _check_numbers(request, count(first, limit, STRIPE_NBYTES))
     block = channel.block
     if checked.output:
-        block = channel.answers.block_for(min(limit - first, STRIPE_NBYTES))
+        nbytes = min(limit - first, STRIPE_NBYTES)
+        block = channel.answers.block_for(answer_nbytes(request.op, nbytes, request.operand))
     at = max(first, (first // STRIPE_NBYTES + done) * STRIPE_NBYTES)
     _write(writer.order, 0, checked, block, request.number, at)
     run_orders(writer, writer.order, [(checked.region, *checked.siblings)], limit - first)
@@ -154,10 +158,11 @@ def _checked(context: Context, asked: Request | Item, unit: int, source: Buffer)
     first, nbytes = asked.address - region.address, asked.nbytes
     code, scale = kernel_and_scale(asked.op, asked.kernel, region.dtype_code, asked.scale)
     check_range(first, nbytes, region.nbytes, STRIPE_NBYTES if KERNELS[code].is_whole else unit)
+    output = _OLD if asked.op in ANSWERS else _NOTHING
     if asked.operand:
         check_operand(asked.operand, region.spec)
+        output = _MOVED if asked.op is Op.ELASTIC else output
     check_elements(code, region.spec, first, nbytes)
-    output = _OLD if asked.op in ANSWERS else _NOTHING
     array = np.frombuffer(source, np.uint8)
     return Change(region, code, first, first + nbytes, scale, array, asked.operand, output)
 
@@ -231,20 +236,23 @@ def _answer(channel: Channel, request: Request) -> Buffer:
 
     The ring keeps the answer until the client has acknowledged it.
     """
-    whole = None
     if not request.items:
         whole = channel.answers.find(request.number, request.numbers)
-    if whole is None:
-        parts = list(_parts(channel, request))
-        if not parts:
-            return b""
-        copied = np.concatenate(parts)
-    elif _is_moved(request):
-        copied = _moved(request, request.payload, whole)
-    else:
-        return whole.data
+        if whole is not None:
+            return whole.data
+    parts = list(_parts(channel, request))
+    if not parts:
+        return b""
+    copied = np.concatenate(parts)
     channel.unsent.add(copied)
     return copied.data
+
+
+def _answer_nbytes(request: Request) -> int:
+    """Return the length of the answer to a change."""
+    if request.items:
+        return sum(item.answer_nbytes for item in request.items)
+    return answer_nbytes(request.op, request.nbytes, request.operand)
 
 
 def _parts(channel: Channel, request: Request) -> Iterator[NDArray[np.uint8]]:
@@ -252,9 +260,7 @@ def _parts(channel: Channel, request: Request) -> Iterator[NDArray[np.uint8]]:
 
     Raises:
         SessionExpiredError: the ring does not keep an answer any more.
-        RemoteProtocolError: the request differs from the one that was applied.
     """
-    at = 0  # offset in the payload of a narrow exchange, whose answer has the same length
     done = min(request.numbers, channel.row.applied + 1 - request.number)
     numbers = range(request.number, request.number + done)
     changes: Iterable[Request | Item] = request.items or repeat(request)
@@ -268,26 +274,4 @@ def _parts(channel: Channel, request: Request) -> Iterator[NDArray[np.uint8]]:
                 number=number,
                 outcome="unknown",
             )
-        if _is_moved(one):
-            limit = at + part.size // 2
-            source = one.source if isinstance(one, Item) else one.payload[at:limit]
-            part = _moved(one, source, part)
         yield part
-        at += part.size
-
-
-def _moved(one: Request | Item, source: Buffer, old: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return the moved operand of a narrow exchange, or of a part of it.
-
-    Raises:
-        RemoteProtocolError: operand and old bytes differ in their number of elements.
-    """
-    x = np.frombuffer(source, np.uint8)
-    if 2 * x.size != old.size:  # the native code computes as many as there are old ones
-        raise RemoteProtocolError("another request was applied under this number")
-    return moved(old, x, unpack_scale(one.scale, "f"), one.operand)
-
-
-def _is_moved(one: Request | Item) -> bool:
-    """Return whether the answer is the moved operand: that of a narrow exchange."""
-    return one.op is Op.ELASTIC and one.operand != 0

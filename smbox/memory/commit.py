@@ -33,8 +33,6 @@ from smbox.native import library
 SHORT_NBYTES: Final = 64 * 1024
 """Calls with at most this many bytes keep the GIL: releasing it costs more than the commit."""
 
-_FLOAT32_NBYTES: Final = 4
-
 
 class StripeBusy(Exception):
     """Another writer holds the lock of a stripe; nothing was changed.
@@ -126,26 +124,6 @@ def clear_obstacle(region: MappedRegion, result: int, stripe: int, locks: LockFi
         name = region.spec.name
         raise LayoutMismatchError("kernel, range and operand do not fit", region=name)
     raise SegmentError("the node's lock file refuses a lock", region=region.spec.name)
-
-
-def moved(
-    old: NDArray[np.uint8], source: NDArray[np.uint8], rate: float, operand: int
-) -> NDArray[np.uint8]:
-    """Return the moved operand of an exchange with a narrow operand: ``x - rate * (x - c)``.
-
-    The bits are those of the commit's kernel: rounded once to the operand's type.
-
-    Args:
-        old: the bytes of c, float32.
-        source: the bytes of x: as many elements, of the operand's type.
-        rate: the moving rate.
-        operand: dtype code of float16 or bfloat16.
-    """
-    out = np.empty_like(source)
-    addresses = [orders.address_of(each) for each in (old, source, out)]
-    bits = int(np.float64(rate).view(np.uint64))
-    library.load().long.smbox_moved(*addresses, old.size // _FLOAT32_NBYTES, bits, operand)
-    return out
 
 
 def recover_stripe(region: MappedRegion, stripe: int, locks: LockFile) -> None:

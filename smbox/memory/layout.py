@@ -7,7 +7,7 @@ One memory node NAME owns these POSIX shared-memory objects (all of mode 0600):
     smbox.NAME.region.OFFSET     one region: header page, stripe table, data
     smbox.NAME.slot.ID           one writer's journal slot: header page, undo areas
     smbox.NAME.channels          applied numbers of the remote channels, one row each
-    smbox.NAME.ring.ID           old bytes of a channel's last answers
+    smbox.NAME.ring.ID           a channel's last answers
     smbox.NAME.cookie            the secret that proves that a client shares this /dev/shm
     smbox.NAME.building.TOKEN    an incomplete segment; renamed when it is complete
 
@@ -23,7 +23,7 @@ from typing import Final
 from smbox.dtypes import TABLE
 
 PREFIX: Final = "smbox."
-FORMAT_NUMBER: Final = 3  # version of the meaning of the words
+FORMAT_NUMBER: Final = 4  # version of the meaning of the words
 PAGE_NBYTES: Final = 4096
 WORD_NBYTES: Final = 8
 

@@ -20,8 +20,9 @@ struct commit {
     const struct order *order;
     u64 stripe, first, limit;
     u64 number;
-    u8 *old; /* receives the old bytes of extent 0: the slot's undo area, or the channel's ring */
-    struct ring_entry *answer; /* head of the ring entry that receives them, or NULL */
+    u8 *old;       /* receives the old bytes of extent 0: the slot's undo area, or the channel's ring */
+    u8 *output_to; /* receives the output: the caller's memory, or the channel's ring; or NULL */
+    struct ring_entry *answer; /* head of the ring entry that receives the output, or NULL */
     kernel_fn *kernel;
     double parameters[5]; /* of the optimizer's kernel */
 };
@@ -147,22 +148,41 @@ static enum result lock_extents(struct commit *commit, const u64 ranks[], struct
     return DONE;
 }
 
-/* ---- journal ------------------------------------------------------------------------------------ */
+/* ---- output ------------------------------------------------------------------------------------- */
 
-/* Let the old bytes of extent 0 go to the channel's ring, if the channel must answer with them;
- * else to ``old``, which may be NULL. */
-static void choose_old(struct commit *commit, u8 *old) {
-    const struct channel *channel = commit->order->channel;
-    commit->old = old;
+/* Convert a byte offset in the range into that of the same element in an array of another type. */
+static u64 scaled(u64 at, u64 dtype, u64 other_dtype) {
+    return at / smbox_itemsize(dtype) * smbox_itemsize(other_dtype);
+}
+
+/* Convert a number of bytes of the range into that of the output for them. */
+static u64 output_nbytes(const struct order *order, u64 nbytes) {
+    u64 dtype = order->region[0]->dtype;
+    return scaled(nbytes, dtype, order->output == OUTPUT_MOVED ? order->operand : dtype);
+}
+
+/* Let the output go to the channel's ring, if the channel must answer with it. Old bytes that are
+ * output undo the commit, too; else the old bytes go to ``undo``. */
+static void choose_targets(struct commit *commit, u8 *undo) {
+    const struct order *order = commit->order;
+    const struct channel *channel = order->channel;
+    commit->old = undo;
     commit->answer = NULL;
-    if (!channel || !channel->ring || commit->order->output != OUTPUT_OLD)
+    commit->output_to = order->output_to;
+    if (commit->output_to)
+        commit->output_to += output_nbytes(order, commit->first - order->first);
+    if (!channel || !channel->ring || order->output == OUTPUT_NOTHING)
         return;
     u64 entry = (commit->number - 1) % RING_ENTRIES;
-    commit->old = channel->ring_base + channel->ring_offset + entry * channel->entry_nbytes;
+    commit->output_to = channel->ring_base + channel->ring_offset + entry * channel->entry_nbytes;
+    if (order->output == OUTPUT_OLD)
+        commit->old = commit->output_to;
     commit->answer = (struct ring_entry *)channel->ring_base + entry;
     store_relaxed(&commit->answer->number, 0);
-    store_relaxed(&commit->answer->nbytes, commit->limit - commit->first);
+    store_relaxed(&commit->answer->nbytes, output_nbytes(order, commit->limit - commit->first));
 }
+
+/* ---- journal ------------------------------------------------------------------------------------ */
 
 /* Record in the slot which channel the commit belongs to, and where its old bytes lie. */
 static void arm_channel(struct commit *commit) {
@@ -171,8 +191,9 @@ static void arm_channel(struct commit *commit) {
     store_relaxed(&slot->channel, channel ? channel->index + 1 : 0);
     store_relaxed(&slot->serial, channel ? channel->row->serial : 0);
     store_relaxed(&slot->number, channel ? commit->number : 0);
-    store_relaxed(&slot->ring, commit->answer ? channel->ring : 0);
-    if (commit->answer)
+    int is_in_ring = commit->old != commit->writer->undo[0];
+    store_relaxed(&slot->ring, is_in_ring ? channel->ring : 0);
+    if (is_in_ring)
         store_relaxed(&slot->ring_offset, (u64)(commit->old - channel->ring_base));
 }
 
@@ -185,7 +206,7 @@ static void arm(struct commit *commit) {
     store_relaxed(&slot->extents, order->extents);
     for (u64 at = 0; at < order->extents; at++)
         store_relaxed(&slot->region[at], order->region[at]->address);
-    choose_old(commit, commit->writer->undo[0]);
+    choose_targets(commit, commit->writer->undo[0]);
     arm_channel(commit);
     /* A recoverer that finds a stripe open with this slot must find all of the above. */
     store_release(&slot->state, load_relaxed(&slot->state) + SLOT_ARMED);
@@ -241,15 +262,6 @@ static void prepare_parameters(struct commit *commit) {
 
 /* ---- the kernel, block by block -------------------------------------------------------------- */
 
-/* Convert a byte offset in the range into that of the same element in an array of another type. */
-static u64 scaled(u64 at, u64 itemsize, u64 other_itemsize) {
-    return at / itemsize * other_itemsize;
-}
-
-static u64 output_itemsize(const struct order *order) {
-    return smbox_itemsize(order->output == OUTPUT_MOVED ? order->operand : order->region[0]->dtype);
-}
-
 /* Run the kernel on each row: the operand is count, row_nbytes, places, values. */
 static void scatter(const struct commit *commit, u8 *begin, struct operation row, u64 itemsize) {
     const u8 *places = row.source + 16;
@@ -268,7 +280,7 @@ static void scatter(const struct commit *commit, u8 *begin, struct operation row
 /* Run the kernel on bytes [from, from + nbytes) of the range. */
 static void run_kernel(const struct commit *commit, u64 from, u64 nbytes) {
     const struct order *order = commit->order;
-    u64 itemsize = smbox_itemsize(order->region[0]->dtype), done = from - order->first;
+    u64 itemsize = smbox_itemsize(order->region[0]->dtype);
     u8 *at[EXTENTS_MAX] = {0};
     for (u64 extent = 0; extent < order->extents; extent++)
         at[extent] = order->region[extent]->data + from;
@@ -277,9 +289,9 @@ static void run_kernel(const struct commit *commit, u64 from, u64 nbytes) {
     operation.scale.whole = order->scale.whole;
     operation.source = order->source;
     if (!is_whole(order->kernel) && order->kernel != SCALE)
-        operation.source += scaled(done, itemsize, smbox_itemsize(order->operand));
-    if (order->output_to)
-        operation.output_to = order->output_to + scaled(done, itemsize, output_itemsize(order));
+        operation.source += scaled(from - order->first, order->region[0]->dtype, order->operand);
+    if (commit->output_to)
+        operation.output_to = commit->output_to + output_nbytes(order, from - commit->first);
     if (order->kernel == SCATTER_PUT || order->kernel == SCATTER_SUM)
         scatter(commit, at[0], operation, itemsize);
     else
@@ -312,7 +324,7 @@ static void change_blocks(const struct commit *commit, int is_saved) {
             save(commit, from, nbytes);
         run_kernel(commit, from, nbytes);
         if (order->output == OUTPUT_NEW)
-            copy(order->output_to + (from - order->first), order->region[0]->data + from, nbytes);
+            copy(commit->output_to + (from - commit->first), order->region[0]->data + from, nbytes);
     }
 }
 
@@ -325,9 +337,8 @@ static enum result commit_locked(struct commit *commit, struct order *order) {
     prepare_parameters(commit);
     arm(commit);
     change_blocks(commit, 1);
-    if (order->output == OUTPUT_OLD && order->output_to)
-        copy(order->output_to + (commit->first - order->first), commit->old,
-             commit->limit - commit->first);
+    if (order->output == OUTPUT_OLD && commit->output_to && commit->output_to != commit->old)
+        copy(commit->output_to, commit->old, commit->limit - commit->first);
     close_commit(commit);
     unlock_extents(commit, ranks, order->extents);
     return DONE;
@@ -340,9 +351,9 @@ static enum result commit_unlocked(struct commit *commit, struct order *order) {
     const struct channel *channel = order->channel;
     if (is_freed(region))
         return FREED;
-    choose_old(commit, order->output_to ? order->output_to + (commit->first - order->first) : NULL);
-    if (order->output == OUTPUT_OLD && commit->old)
-        copy(commit->old, region->data + commit->first, commit->limit - commit->first);
+    choose_targets(commit, NULL);
+    if (order->output == OUTPUT_OLD && commit->output_to)
+        copy(commit->output_to, region->data + commit->first, commit->limit - commit->first);
     change_blocks(commit, 0);
     atomic_fetch_add_explicit(&row_of(region, commit->stripe)->sequence, SEQUENCE_COMMIT,
                               memory_order_release);

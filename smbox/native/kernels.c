@@ -260,24 +260,3 @@ u64 smbox_dot(const u8 *left, const u8 *right, u64 count, u64 dtype, double *sum
 void smbox_narrow(u8 *out, const u8 *data, u64 count, u64 operand) {
     (level ? narrow_avx2 : narrow_plain)(out, data, count, operand);
 }
-
-/* Runs the commit's kernel on a private copy of c, which is then discarded. */
-u64 smbox_moved(const u8 *old, const u8 *source, u8 *out, u64 count, u64 scale, u64 operand) {
-    enum { BLOCK = 1024 };
-    float center[BLOCK];
-    u8 *const at[EXTENTS_MAX] = {(u8 *)center};
-    u64 itemsize = smbox_itemsize(operand);
-    struct operation operation = {0};
-    kernel_fn *kernel = smbox_kernel(ELASTIC, DTYPE_FLOAT32, operand, OUTPUT_MOVED);
-    if (!kernel)
-        return BAD_ORDER;
-    memcpy(&operation.scale.real, &scale, sizeof scale);
-    for (u64 done = 0; done < count; done += BLOCK) {
-        operation.count = smaller(BLOCK, count - done);
-        operation.source = source + done * itemsize;
-        operation.output_to = out + done * itemsize;
-        memcpy(center, old + done * sizeof *center, operation.count * sizeof *center);
-        kernel(at, &operation);
-    }
-    return DONE;
-}

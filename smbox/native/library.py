@@ -25,7 +25,6 @@ _FUNCTIONS: Final = {
     "smbox_recover": 4,
     "smbox_fence": 0,
     "smbox_level": 1,
-    "smbox_moved": 6,
     "smbox_dot": 5,
 }
 """The functions of smbox/native/native.h, with their numbers of arguments: addresses or counts.

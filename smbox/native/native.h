@@ -22,7 +22,7 @@ typedef _Atomic u64 word; /* a word in shared memory: only the helpers below acc
 
 #define EXTENTS_MAX 4
 #define RING_ENTRIES 32
-#define SMBOX_FORMAT 3
+#define SMBOX_FORMAT 4
 
 /* ---- shared memory ---------------------------------------------------------------------- */
 
@@ -80,7 +80,7 @@ _Static_assert(sizeof(struct channel_row) == 64, "a channel's row is a cache lin
 
 /* Head of one entry of a channel's ring of answers: a cache line. */
 struct ring_entry {
-    word number; /* of the commit whose old bytes the entry holds, or 0 */
+    word number; /* of the commit whose output the entry holds, or 0 */
     word nbytes;
     u64 spare[6];
 };
@@ -135,7 +135,8 @@ enum result { DONE, BUSY, OPEN, FREED, BAD_ORDER, LOCK_FAILED };
 /* One order: a kernel on the bytes [first, limit) of a region, one commit for each stripe.
  *
  * output_to receives as many elements as the range has: the moved operand x - d (ELASTIC; output_to
- * may be the source), d, the old bytes or the new bytes.
+ * may be the source), d, the old bytes or the new bytes. Of a channel with a ring, the ring receives
+ * them instead, in the entry of each commit.
  */
 struct order {
     u64 kernel;
@@ -189,11 +190,6 @@ EXPORT u64 smbox_version(const struct stripe *table, u64 count);
  * the stripe's lock. old: the saved old bytes of each extent of the slot. Returns DONE, or BAD_ORDER
  * if the slot names another stripe. */
 EXPORT u64 smbox_recover(struct region *region, u64 stripe, struct slot *slot, u8 *const old[]);
-
-/* Compute the moved operand of an exchange: out = x - s (x - c), with the bits that the commit's kernel
- * computes. old: c, in float32; source: x; scale: the bits of a double s; count: elements; operand:
- * dtype of x and out. Returns DONE, or BAD_ORDER if there is no such kernel. */
-EXPORT u64 smbox_moved(const u8 *old, const u8 *source, u8 *out, u64 count, u64 scale, u64 operand);
 
 /* Sum the products of two arrays of floats of one type, in double and in an order that depends only
  * on count. sum: receives the result. Returns DONE, or BAD_ORDER for other types. */

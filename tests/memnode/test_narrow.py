@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from smbox import dtypes
-from smbox.memory.commit import moved
 from smbox.memory.kernels import KernelCode, OptimizerCode
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.wire import operands
@@ -175,11 +174,21 @@ def test_operands_that_are_refused(peer, address, dtype):
     assert peer.get(address, 8).tolist() == [1, 1]
 
 
-def test_the_answer_of_an_exchange_is_numpys_for_every_operand(dtype):
+def test_the_answer_of_an_exchange_is_numpys_for_every_operand(bench, peer, address, dtype):
     x = np.arange(1 << 16, dtype=np.uint16).view(dtype.numpy)
     rng, rate = np.random.default_rng(4), np.float32(0.3)
     center = (rng.standard_normal(x.size) * 100).astype(np.float32)
-    found = moved(center.view(np.uint8), x.view(np.uint8), float(rate), dtype.code)
+    bench.memory.regions[address].array()[: x.size] = center
+    reply = change(peer, Op.ELASTIC, KernelCode.ELASTIC, address, x, dtype, float(rate))
+    found = np.frombuffer(reply.payload, np.uint8).view(dtype.numpy)
     with np.errstate(all="ignore"):
         wanted = (wide(x) - rate * (wide(x) - center)).astype(dtype.numpy)
-    np.testing.assert_array_equal(wide(found.view(dtype.numpy)), wide(wanted))
+    np.testing.assert_array_equal(wide(found), wide(wanted))
+
+
+def test_an_exchange_of_a_lock_free_region_is_answered_too(peer, dtype):
+    address = peer.create("free", (4,), init=1.0, consistency=3).body.address
+    x = narrowed(dtype, [3, -1])
+    reply = change(peer, Op.ELASTIC, KernelCode.ELASTIC, address, x, dtype, 0.5)
+    assert bytes(reply.payload) == narrowed(dtype, [2, 0]).tobytes()
+    assert peer.get(address, 8).tolist() == [2, 0]

@@ -12,10 +12,13 @@ from numpy.typing import NDArray
 from smbox import dtypes
 from smbox.memory.kernels import KERNELS, KernelCode, OptimizerCode, scatter_operand
 from smbox.memory.orders import Output
+from smbox.paths.sinks import moved
 from smbox.testing import kernels
 from smbox.testing.stepping.small_memory import STRIPE_NBYTES
 
 Array = NDArray[Any]
+
+_RATE: Final = np.float32(0.3)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,7 +32,7 @@ class Order:
         scale: as ``native_scale`` returns it.
         first: first byte of the range.
         limit: byte after the last one; 0: the region's end.
-        output: what the commit outputs; ``OLD`` goes to the channel's ring, if there is one.
+        output: what the commit outputs to the channel's ring, if there is one.
         parameters: of an optimizer.
     """
 
@@ -82,7 +85,7 @@ class State:
     Attributes:
         data: of each region.
         commits: of each region, by stripe.
-        answers: the old bytes of each commit in the ring, or None.
+        answers: the output of each commit in the ring, or None.
     """
 
     data: list[Array]
@@ -123,8 +126,11 @@ def _after(state: State, order: Order, piece: Piece) -> State:
         found.data[region] = c.copy()
         found.data[region][part] = made
         found.commits[region][stripe] += 1
-    is_answered = order.output == Output.OLD
-    found.answers.append(old[0][part].tobytes() if is_answered else None)
+    answers = {Output.OLD: old[0][part]}
+    if order.output == Output.MOVED:
+        answers[Output.MOVED] = moved(order.source[operand], old[0][part], _RATE)
+    answer = answers.get(order.output)
+    found.answers.append(None if answer is None else answer.tobytes())
     return found
 
 
@@ -164,7 +170,7 @@ def _cases() -> Iterator[Case]:
         has_channel=True,
         answer_nbytes=64,
     )
-    rate = float(np.float32(0.3))
+    rate = float(_RATE)
     center = Order(KernelCode.ELASTIC, (0,), _values(two.size, 8), rate, output=Output.OLD)
     yield Case(
         "elastic with an answer in the ring",
@@ -175,6 +181,15 @@ def _cases() -> Iterator[Case]:
     )
     narrow = Order(KernelCode.ELASTIC, (0,), _values(stripe, 9, "bfloat16"), rate)
     yield Case("elastic of bfloat16 into float32, local", (one,), (narrow,))
+    x = _values(two.size, 13, "bfloat16")
+    exchange = Order(KernelCode.ELASTIC, (0,), x, rate, output=Output.MOVED)
+    yield Case(
+        "elastic of bfloat16 with the moved operand in the ring",
+        (two,),
+        (exchange,),
+        has_channel=True,
+        answer_nbytes=STRIPE_NBYTES // 2,
+    )
     half = Order(KernelCode.SUM, (0,), _values(99, 10, "float16"), 0.5)
     yield Case(
         "accumulate in float16", (_values(99, 11, "float16"),), (half,), has_channel=True
