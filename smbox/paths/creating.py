@@ -126,7 +126,6 @@ def _create_filled(
     """
     control, source = paths.control(), as_bytes(values)
     unpublished = replace(request, publish=False, exist_ok=False)
-    limit_s = deadline_of(paths.timeout_s) if deadline_s is None else deadline_s
     while True:
         incarnation = control.node.incarnation
         try:
@@ -135,11 +134,10 @@ def _create_filled(
             paths.finish(operation, optional_timeout_s(deadline_s))
             control.publish(ours, _answer_s(paths, deadline_s))
         except RegionFreedError:
-            if deadline_s is None and left_s(limit_s) <= 0.0:
-                limit_s = deadline_of(paths.timeout_s)  # it made progress until now
-            if left_s(limit_s) <= 0.0:
+            if deadline_s is not None and left_s(deadline_s) <= 0.0:
                 raise
-            control.stats(left_s(limit_s))  # a reply means that the node has sent WELCOME
+            # A reply means that the node has sent WELCOME.
+            control.stats(_answer_s(paths, deadline_s))
             if control.node.incarnation == incarnation:
                 raise
         except BaseException:
