@@ -25,15 +25,13 @@ from smbox.errors import ConfigError, RegionFreedError
 from smbox.memory.commit import StripeBusy
 from smbox.memory.layout import STRIPE_NBYTES, Consistency
 from smbox.memory.locks import LockFile
-from smbox.memory.mapped import MappedRegion
+from smbox.memory.mapped import SLICE_NBYTES, MappedRegion
 from smbox.memory.reading import RangeLock, stamp_of
 from smbox.memory.region_header import RegionSpec
 from smbox.wire import operands
 from smbox.wire.codec import Reply, Request, reply_to
 from smbox.wire.header import LONG_NBYTES_MAX
 from smbox.wire.ops import carried_nbytes, cut, unit_of
-
-SLICE_NBYTES: Final = 8 << 20
 
 HELD_S: Final = 5.0
 """How long a SNAPSHOT holds stripes while it waits for another one; then it releases them for

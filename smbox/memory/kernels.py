@@ -53,7 +53,6 @@ from smbox.errors import ConfigError
 
 Scale = int | float | np.generic
 Parameters = Sequence[float]
-PARAMETERS_MAX: Final = 4
 SCATTER_HEADER_NBYTES: Final = 16
 PLACE_NBYTES: Final = 8
 

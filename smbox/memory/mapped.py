@@ -21,6 +21,7 @@ from smbox.memory.segment import NoSegmentError, Segment, no_room, room_nbytes
 from smbox.native import library
 
 SLICE_NBYTES: Final = 8 * 1024 * 1024
+"""Bytes of one slice of long work at the node, which serves other requests between slices."""
 
 
 class MappedRegion:

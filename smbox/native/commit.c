@@ -11,9 +11,6 @@
 
 #include <math.h>
 
-/* The most that one call changes: Python handles Ctrl-C between calls. */
-#define CALL_NBYTES ((u64)64 << 20)
-
 /* A commit in progress: the part of an order that lies in one stripe. */
 struct commit {
     struct writer *writer;

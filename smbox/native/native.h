@@ -176,6 +176,9 @@ _Static_assert(sizeof(struct reading) == 88, "11 words: smbox/memory/orders.py p
 
 /* ---- exported functions --------------------------------------------------------------------- */
 
+/* The most that one call changes, or reads of a range: Python handles Ctrl-C between calls. */
+#define CALL_NBYTES ((u64)64 << 20)
+
 /* Run orders until the end, the first obstacle, or 64 MiB of changes. Returns how many orders are
  * completed. */
 EXPORT u64 smbox_commit(struct writer *writer, struct order *orders, u32 count);

@@ -13,9 +13,6 @@ enum {
     STREAMED_STRIPES = 64
 };
 
-/* The most that one call reads of a range: Python handles Ctrl-C between calls. */
-#define CALL_NBYTES ((u64)64 << 20)
-
 static int is_streamed(const struct reading *reading) {
     u64 nbytes = reading->limit - reading->first; /* of rows: 0 */
     return nbytes >= STREAMED_STRIPES * reading->region->stripe_nbytes;

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from smbox.errors import ConfigError, SmboxError
 from smbox.memory import commit, orders
-from smbox.memory.kernels import PARAMETERS_MAX
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.orders import ORDER_DONE, ORDER_NBYTES, ORDER_WORDS, Block, Output
 from smbox.paths.local_queue import LocalQueue, LocalWork, pack
 from smbox.paths.work import ByteRange, Changes, Copying, Operation, Signalled
+from smbox.wire.operands import PARAMETERS_MAX
 from smbox.wire.ops import cut
 
 FROM_NBYTES: Final = 8 * STRIPE_NBYTES

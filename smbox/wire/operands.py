@@ -35,15 +35,14 @@ PLACE_NBYTES: Final = 8
 SIBLINGS_MAX: Final = 3
 PARAMETERS_MAX: Final = 4
 
-_GATHER: Final = struct.Struct("<Q")
-_ADDRESS: Final = struct.Struct("<Q")
+_WORD: Final = struct.Struct("<Q")
 _UPDATE: Final = struct.Struct("<Q3Q4d")
 
 UPDATE_HEAD_NBYTES: Final = _UPDATE.size
 OPERAND_NBYTES_MAX: Final = REQUEST_NBYTES_MAX + UPDATE_HEAD_NBYTES
 """Bytes of an operand's frame: the data of a request and the head."""
 
-PLACES_MAX: Final = (REQUEST_NBYTES_MAX - _GATHER.size) // PLACE_NBYTES
+PLACES_MAX: Final = (REQUEST_NBYTES_MAX - _WORD.size) // PLACE_NBYTES
 """Rows of one GATHER."""
 
 # op, kernel, operand, source bytes, address, nbytes, scale
@@ -70,7 +69,7 @@ class Update(NamedTuple):
 
 def pack_gather(row_nbytes: int, places: Buffer) -> bytes:
     """Encode the operand of a GATHER; ``places`` are the bytes of ``i64[count]``."""
-    return _GATHER.pack(row_nbytes) + places
+    return _WORD.pack(row_nbytes) + places
 
 
 def unpack_gather(operand: Buffer, nbytes: int) -> tuple[int, memoryview]:
@@ -88,18 +87,18 @@ def unpack_gather(operand: Buffer, nbytes: int) -> tuple[int, memoryview]:
         RemoteProtocolError: the frame has a wrong length, or rows and answer differ in length.
     """
     view = memoryview(operand)
-    if len(view) < _GATHER.size or (len(view) - _GATHER.size) % PLACE_NBYTES:
+    if len(view) < _WORD.size or (len(view) - _WORD.size) % PLACE_NBYTES:
         raise RemoteProtocolError("the frame is not a list of rows", nbytes=len(view))
-    (row_nbytes,) = _GATHER.unpack_from(view)
-    count = (len(view) - _GATHER.size) // PLACE_NBYTES
+    (row_nbytes,) = _WORD.unpack_from(view)
+    count = (len(view) - _WORD.size) // PLACE_NBYTES
     if count * row_nbytes != nbytes or not 0 < nbytes <= REQUEST_NBYTES_MAX:
         raise RemoteProtocolError("rows and answer differ", rows=count, nbytes=nbytes)
-    return row_nbytes, view[_GATHER.size :]
+    return row_nbytes, view[_WORD.size :]
 
 
 def pack_address(address: int) -> bytes:
     """Encode the operand of a FROM or a DOT."""
-    return _ADDRESS.pack(address)
+    return _WORD.pack(address)
 
 
 def unpack_address(operand: Buffer) -> int:
@@ -108,9 +107,9 @@ def unpack_address(operand: Buffer) -> int:
     Raises:
         RemoteProtocolError: it is not one address.
     """
-    if len(operand) != _ADDRESS.size:
+    if len(operand) != _WORD.size:
         raise RemoteProtocolError("one address expected", nbytes=len(operand))
-    (address,) = _ADDRESS.unpack(operand)
+    (address,) = _WORD.unpack(operand)
     return int(address)
 
 

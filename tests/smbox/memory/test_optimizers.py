@@ -4,13 +4,9 @@ import numpy as np
 import pytest
 
 from smbox.errors import ConfigError
-from smbox.memory.kernels import (
-    OPTIMIZERS,
-    PARAMETERS_MAX,
-    OptimizerCode,
-    check_parameters,
-)
+from smbox.memory.kernels import OPTIMIZERS, OptimizerCode, check_parameters
 from smbox.testing.kernels import stepped
+from smbox.wire.operands import PARAMETERS_MAX
 
 RNG = np.random.default_rng(5)
 GOOD = {

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from smbox.errors import RemoteProtocolError
-from smbox.memory import kernels
 from smbox.memory.layout import Slot
 from smbox.wire import operands
 from smbox.wire.header import REQUEST_NBYTES_MAX
@@ -75,7 +74,6 @@ def test_an_update_of_too_much():
 
 def test_limits_are_the_memorys():
     assert operands.SIBLINGS_MAX == Slot.EXTENTS_MAX - 1
-    assert operands.PARAMETERS_MAX == kernels.PARAMETERS_MAX
     assert operands.UPDATE_HEAD_NBYTES == 64
     most = operands.pack_gather(1, bytes(8 * operands.PLACES_MAX))
     assert REQUEST_NBYTES_MAX - 8 < len(most) <= REQUEST_NBYTES_MAX
