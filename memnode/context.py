@@ -79,7 +79,7 @@ class Channel:
 
     @cached_property
     def answers(self) -> Answers:
-        """The old bytes that changes of the channel are answered with."""
+        """The answers to the last changes of the channel."""
         return Answers(self.row)
 
     @property

@@ -168,7 +168,7 @@ class ChannelTable:
 
 
 class Answers:
-    """The last answers of a channel (old bytes), which its client may request again.
+    """The last answers of a channel, as commits output them; its client may request them again.
 
     The first answer creates a ring. An answer that is longer than its entries creates a larger
     ring, to which all answers are copied.
