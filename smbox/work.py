@@ -1,11 +1,16 @@
-"""Work: the interface of a request in progress; Pause: growing sleeps between polls."""
+"""Work: the interface of a request in progress; Pause: growing pauses between polls."""
 
 from __future__ import annotations
 
+import os
 import time
 from typing import Final
 
 from smbox.errors import ConfigError
+
+YIELD_S: Final = 200e-6
+"""Time of polling without sleeps: a writer holds a stripe for about 100 us, and Linux makes the
+shortest sleep as long."""
 
 PAUSE_FIRST_S: Final = 20e-6
 PAUSE_MAX_S: Final = 1e-3
@@ -61,17 +66,24 @@ class Work:
 
 
 class Pause:
-    """Sleeps between polls; each sleep is twice as long as the last, up to a maximum."""
+    """Pauses between polls: the first ones yield the core, later ones are sleeps.
+
+    Each sleep is twice as long as the last, up to a maximum.
+    """
 
     def __init__(self, first_s: float = PAUSE_FIRST_S, max_s: float = PAUSE_MAX_S) -> None:
         self._next_s = first_s
         self._max_s = max_s
+        self._yields_until_s = time.monotonic() + YIELD_S
 
     def sleep(self, deadline_s: float) -> bool:
-        """Sleep once, at most until the deadline; return False at once if it has passed."""
-        left_s = deadline_s - time.monotonic()
-        if left_s <= 0:
+        """Pause once, at most until the deadline; return False at once if it has passed."""
+        now_s = time.monotonic()
+        if now_s >= deadline_s:
             return False
-        time.sleep(min(self._next_s, left_s))
+        if now_s < self._yields_until_s:
+            os.sched_yield()
+            return True
+        time.sleep(min(self._next_s, deadline_s - now_s))
         self._next_s = min(2 * self._next_s, self._max_s)
         return True
