@@ -83,8 +83,7 @@ class Publisher:
         self._member = _member(box, name, lease_s)
         try:
             self._counter = box.counter(publication.newest_name(name))
-            self._term: TermBuffers | None = TermBuffers(box, name, layout)
-            publication.free_terms(box, name, self._term.number, self._newest_regions())
+            self._term: TermBuffers | None = self._begin_term(layout)
         except BaseException:
             self._member.leave()
             raise
@@ -123,8 +122,8 @@ class Publisher:
         state, layout = self._tensors()
         term, self._term = self._term, None  # not used again if this call is interrupted
         if term is None or term.layout != layout:
-            term = TermBuffers(self._box, self._name, layout)
-        self._member.check()  # after numbering the term: a successor's terms are higher
+            term = self._begin_term(layout)
+        self._member.check()
         newest = self._newest()
         if newest.term > term.number:
             raise LeaseLostError(
@@ -141,6 +140,13 @@ class Publisher:
         if newest.term != term.number:
             publication.free_terms(self._box, self._name, term.number)
         return version
+
+    def _begin_term(self, layout: Layout) -> TermBuffers:
+        """Begin a term, and free the buffers of earlier ones except the newest version."""
+        term = TermBuffers(self._box, self._name, layout)
+        self._member.check()  # after numbering the term: a successor's terms are higher
+        publication.free_terms(self._box, self._name, term.number, self._newest_regions())
+        return term
 
     def _newest(self) -> Newest:
         return Newest.of(self._counter.value)

@@ -146,6 +146,14 @@ def test_a_successor_needs_no_more_memory_than_two_buffers_until_it_publishes(na
                 assert publisher.publish() == 2 * number + 2
 
 
+def test_a_new_layout_needs_no_more_memory_than_two_buffers(name):
+    weights = {"w": torch.ones(4 << 20)}  # 16 MiB
+    with smbox.local(memory="48MiB") as box, Publisher(box, name, weights) as publisher:
+        assert [publisher.publish(), publisher.publish()] == [1, 2]
+        weights["w"] = torch.ones(4, 1 << 20)
+        assert [publisher.publish(), publisher.publish()] == [3, 4]
+
+
 def test_a_model_that_has_changed_is_published_as_it_is(box, name):
     model = nn.Sequential(nn.Linear(2, 3))
     with Publisher(box, name, model) as publisher:
