@@ -1,9 +1,9 @@
 """A token that clusters of workers pass around a ring, in shared memory.
 
-Only the cluster that has the token writes the word, so it needs no lock and no atomic
-instruction. A worker never waits for the token: it tests whether it has the token, and
-continues if not. A cluster whose leader left or died is skipped: its token belongs to the next
-cluster.
+Only the cluster that has the token writes the word, and only a leader the words of its cluster,
+so neither needs a lock or an atomic instruction. A worker never waits for the token: it tests
+whether it has the token, and continues if not. A cluster whose leader left or died is skipped:
+its token belongs to the next cluster.
 
     word 0               the cluster that has the token
     words 1 + 2 c, ...   pid and start time of cluster c's leader; zeros until it joins
@@ -57,9 +57,10 @@ class TokenRing:
         self._leaders = words[1 : ring_words(clusters)].reshape(clusters, 2)
         self._clock = clock
         self._polled_s = clock()
-        pid, pid_started = process.identity()
+        self._dead: set[tuple[int, int]] = set()
+        self._pid, pid_started = process.identity()
         self._leaders[cluster] = (0, pid_started)
-        self._leaders[cluster, 0] = pid
+        self._leaders[cluster, 0] = self._pid
 
     @property
     def holder(self) -> int:
@@ -72,7 +73,12 @@ class TokenRing:
         return (self.cluster + 1) % self.clusters
 
     def has_token(self) -> bool:
-        """Return whether this cluster has the token; it keeps it until :meth:`pass_on`."""
+        """Return whether this cluster has the token; it keeps it until :meth:`pass_on`.
+
+        A leader that was replaced does not have it.
+        """
+        if not self._leads():
+            return False
         holder = self.holder
         if holder == self.cluster:
             return True
@@ -85,7 +91,7 @@ class TokenRing:
     def _is_gone(self, cluster: int) -> bool:
         """Return whether a leader left or died; processes are checked every POLL_S."""
         pid, pid_started = (int(word) for word in self._leaders[cluster])
-        if pid == LEFT:
+        if pid == LEFT or (pid, pid_started) in self._dead:
             return True
         now_s = self._clock()
         if pid == 0 or now_s < self._polled_s + POLL_S:
@@ -93,7 +99,7 @@ class TokenRing:
         self._polled_s = now_s
         if process.is_alive(pid, pid_started):
             return False
-        self._leaders[cluster, 0] = LEFT
+        self._dead.add((pid, pid_started))
         return True
 
     def pass_on(self) -> None:
@@ -101,5 +107,10 @@ class TokenRing:
         self._words[0] = self.following
 
     def leave(self) -> None:
-        """Leave the ring; from then on the token skips this cluster."""
-        self._leaders[self.cluster, 0] = LEFT
+        """Leave the ring; from then on the token skips this cluster, unless it was replaced."""
+        if self._leads():
+            self._leaders[self.cluster, 0] = LEFT
+
+    def _leads(self) -> bool:
+        """Return whether no other process has become the leader of this cluster."""
+        return int(self._leaders[self.cluster, 0]) == self._pid

@@ -90,6 +90,18 @@ def test_a_dead_leader_is_noticed_after_a_while_and_may_come_back():
     assert ring.holders() == [0]
 
 
+def test_a_leader_that_was_replaced_takes_no_token_and_leaves_its_successor_in_the_ring():
+    ring = Ring(2)
+    ring.enter(0, 1)
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        ring.words[1:3] = child.pid, process.start_time(child.pid)
+        ring.now_s += 2 * POLL_S
+        assert ring.holders() == []
+        ring.leaders[0].leave()
+        assert ring.holders() == []
+        child.kill()
+
+
 def test_a_number_that_is_no_cluster_is_refused():
     with pytest.raises(ConfigError, match="numbered"):
         TokenRing(np.zeros(ring_words(2), np.int64), 2, 2)
