@@ -74,8 +74,7 @@ class SSP(BoxOptimizer):
     def _join(self, team: Team) -> None:
         """Join, and set the clock at once: until then others may see that of an earlier run."""
         super()._join(team)
-        with self._leaving_on_error():
-            self.clocks = self._clocks_of(team)
+        self.clocks = self._clocks_of(team)
 
     def _advance(self) -> None:
         self._local_step()

@@ -128,9 +128,8 @@ class HogwildPP(Hogwild):
         self._models: list[ModelTensors] = []
         super().__init__(optimizer, box, name, state=state, model=model, lease_s=lease_s)
         leads = world.rank == 0 or _cluster_of(world.rank - 1, clusters, world) < self.cluster
-        with self._leaving_on_error():
-            zeros = torch.zeros(ring_words(clusters), dtype=torch.int64, device="cpu")
-            (words,) = share(box, f"{name}.ring", [zeros])
+        zeros = torch.zeros(ring_words(clusters), dtype=torch.int64, device="cpu")
+        (words,) = share(box, f"{name}.ring", [zeros])
         self._words = words
         self._ring = TokenRing(as_array(words), self.cluster, clusters) if leads else None
         self._old = [torch.clone(weights) for weights in self._views.parameters]

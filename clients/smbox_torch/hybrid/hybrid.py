@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import torch
@@ -108,25 +108,25 @@ class HybridSGD(SyncGroup):
         options = BoxOptions(model=model, center_dtype=center_dtype, wire=wire)
         options["workers"], options["rank"] = place.groups, place.index
         self._role = create_role(optimizer, box, name, self._settings, address, **options)
-        self._told[1].fill_(self._role.steps)
         shared = f"hybrid-{zlib.crc32(name.encode()):08x}"
-        super().__init__(
-            optimizer,
-            model,
-            world=run.world,
-            name=shared,
-            bucket_nbytes=bucket_nbytes,
-            timeout_s=timeout_s,
-            group=mine,
-        )
-        self.steps = self._shared_steps = int(self._told[1])  # those of the root's predecessor
-        self._recorder, self._own = self._role.recorder, self._role.own
-        try:
+        with ExitStack() as undo:
+            undo.callback(self._role.close, exchange=False)
+            self._told[1].fill_(self._role.steps)
+            super().__init__(
+                optimizer,
+                model,
+                world=run.world,
+                name=shared,
+                bucket_nbytes=bucket_nbytes,
+                timeout_s=timeout_s,
+                group=mine,
+            )
+            undo.callback(self._rounds.close, in_order=False)
+            self.steps = self._shared_steps = int(self._told[1])  # of the root's predecessor
+            self._recorder, self._own = self._role.recorder, self._role.own
             ends = (self._role, mine, f"{shared}-move", self.world, timeout_s, self._host_mean)
             self._exchange = GroupExchange(*ends, is_hidden=self._settings.is_hidden)
-        except BaseException:
-            self._rounds.close(in_order=False)
-            raise
+            undo.pop_all()
 
     def _step(self) -> None:
         if not self._settings.steps_first:

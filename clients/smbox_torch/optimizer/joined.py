@@ -6,9 +6,10 @@ Subclasses implement the step and the exchange.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from functools import wraps
 from types import TracebackType
+from typing import ParamSpec
 
 import torch
 
@@ -17,6 +18,24 @@ from smbox_torch.optimizer.wrapped import WrappedOptimizer
 from smbox_torch.workers.team import JoinedTeam, Team
 
 __all__ = ["JoinedOptimizer"]
+
+P = ParamSpec("P")
+
+
+def _leaving_on_error(construct: Callable[P, None]) -> Callable[P, None]:
+    """Let a constructor that fails leave the run that it has joined."""
+
+    @wraps(construct)
+    def __init__(*args: P.args, **kwargs: P.kwargs) -> None:  # noqa: N807 - it is one
+        try:
+            construct(*args, **kwargs)
+        except BaseException:
+            team: Team | None = vars(args[0]).get("team")
+            if team is not None:
+                team.leave()
+            raise
+
+    return __init__
 
 
 class JoinedOptimizer(WrappedOptimizer):
@@ -35,6 +54,12 @@ class JoinedOptimizer(WrappedOptimizer):
     team: Team
     steps: int
 
+    def __init_subclass__(cls) -> None:
+        """Wrap the constructor that a subclass defines, so that each one leaves if it fails."""
+        super().__init_subclass__()
+        if "__init__" in vars(cls):
+            cls.__init__ = _leaving_on_error(cls.__init__)  # type: ignore[method-assign]
+
     def _agreed(self) -> dict[str, object]:
         """Return the settings that must be equal on all workers of a run; see ``claim``."""
         return {}
@@ -48,15 +73,6 @@ class JoinedOptimizer(WrappedOptimizer):
         self.workers = self.team.size
         self.steps = self.team.begins_at
         self._shared_steps = self.steps
-
-    @contextmanager
-    def _leaving_on_error(self) -> Iterator[None]:
-        """Leave the run if the block, a part of the constructor, fails."""
-        try:
-            yield
-        except BaseException:
-            self.team.leave()
-            raise
 
     @property
     def member(self) -> Member | None:

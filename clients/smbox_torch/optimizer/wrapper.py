@@ -103,13 +103,12 @@ class BoxOptimizer(JoinedOptimizer):
         claim(box, name, type(self).__name__, members, self._agreed() | statistics_of(model))
         self._model = model
         self._join(team_of(box, name, workers, rank=rank, lease_s=lease_s))
-        with self._leaving_on_error():
-            self.flat = FlatParameters(members, gradients=gradients, precision=self._precision)
-            self.phase = Phase(box, name)
-            self.center = Center(box, name, self.flat)
-            self.buffers = center_of_buffers(box, name, model, self._precision)
-            self.counts = BatchCounts(box, name, model if self.shares_counts else None)
-            self.counts.share()
+        self.flat = FlatParameters(members, gradients=gradients, precision=self._precision)
+        self.phase = Phase(box, name)
+        self.center = Center(box, name, self.flat)
+        self.buffers = center_of_buffers(box, name, model, self._precision)
+        self.counts = BatchCounts(box, name, model if self.shares_counts else None)
+        self.counts.share()
         flats = [center.flat for center in self._centers()]
         self._slots = ModuleSlots(model, chain.from_iterable(flat.tensors for flat in flats))
         self._counts = [] if model is None else other_buffers(model)
