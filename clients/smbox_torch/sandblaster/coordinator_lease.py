@@ -13,7 +13,7 @@ from smbox import Member, join
 from smbox.errors import RegionFreedError, RegionNotFoundError, WorkerLostError
 from smbox.roster import Roster, regions_of
 
-__all__ = ["CoordinatorLease", "CoordinatorWatch"]
+__all__ = ["CoordinatorLease", "CoordinatorWatch", "has_ended"]
 
 
 def _run_of(name: str) -> str:
@@ -83,3 +83,16 @@ class CoordinatorWatch:
             host=found.host,
             pid=found.pid,
         )
+
+
+def has_ended(box: Any, name: str) -> bool:
+    """Return whether a run has ended: x, which is created after the lease, has outlived it."""
+    try:
+        box.attach(f"{name}.x", timeout_s=None)
+    except RegionNotFoundError:
+        return False
+    try:
+        CoordinatorWatch(box, name)
+    except (RegionFreedError, RegionNotFoundError):
+        return True
+    return False

@@ -14,8 +14,8 @@ is not finite is rejected.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack, suppress
 from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
@@ -85,8 +85,8 @@ class Sandblaster:
 
     Raises:
         ConfigError, TypeError, LimitError: the parameters have several dtypes or 16 bits, a
-            count is not an integer of at least 1, or the name is not valid; no region was
-            created.
+            count is not an integer of at least 1, or the name is not valid; no region is
+            left.
         RegionExistsError, OutOfMemoryError: the name is in use, or memory is short; no region
             is left.
         RankTakenError: another living process coordinates a run of this name.
@@ -115,15 +115,17 @@ class Sandblaster:
         self._evaluations = 0
         self._is_at_trial = False
         size, dtype = self._flat.size, self._flat.dtype
-        self.vectors = NodeLBFGS(box, name, size, dtype, history)
-        try:
+        with ExitStack() as undo:
+            self.portions = PortionScheduler(
+                box, name, portions, workers, size, dtype, lease_s=lease_s
+            )
+            undo.callback(_quietly, self.portions.close)
+            # x after the lease: workers take x without a lease for the end of a run.
+            self.vectors = NodeLBFGS(box, name, size, dtype, history)
+            undo.callback(_quietly, self.vectors.free)
             self.vectors.x.put(self._flat.load())
-            more = {"lease_s": lease_s}
-            self.portions = PortionScheduler(box, name, portions, workers, size, dtype, **more)
-        except BaseException:
-            with suppress(SmboxError):  # report the first error, not this one
-                self.vectors.free()
-            raise
+            self.portions.open()
+            undo.pop_all()
         self._box = box
         box.before_close(self._end)
 
@@ -229,6 +231,12 @@ class Sandblaster:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _quietly(undo: Callable[[], None]) -> None:
+    """Undo a part of a constructor; the error that ended it says more than one of this."""
+    with suppress(SmboxError):
+        undo()
 
 
 def _stop(loss: float, slope: float) -> str:

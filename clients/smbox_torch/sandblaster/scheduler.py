@@ -103,11 +103,15 @@ class PortionScheduler:
             self._reports = self._regions.create("reports", shape=(workers, 2), dtype="int64")
             self._tickets = self._regions.create("tickets", shape=(1,), dtype="int64")
             self._lease = CoordinatorLease(box, name, lease_s)
-            try:  # the last region, because workers wait for it
-                self._shared = self._regions.create("board", init=self._state.words)
-            except BaseException:
-                self._lease.release()
-                raise
+        self._shared: Any = None
+
+    def open(self) -> None:
+        """Create the board, for which workers wait.
+
+        Raises:
+            RegionExistsError, OutOfMemoryError: it cannot be created; close.
+        """
+        self._shared = self._regions.create("board", init=self._state.words)
 
     def begin(self) -> None:
         """Begin a round in which no portion is done yet."""
@@ -151,8 +155,9 @@ class PortionScheduler:
             SmboxError: a node did not answer; call again to free the remaining regions.
         """
         self._state.words[2] = 1
-        with suppress(RegionFreedError):  # an earlier call freed it
-            self._put_state()
+        if self._shared is not None:
+            with suppress(RegionFreedError):  # an earlier call freed it
+                self._put_state()
         self._regions.free()
         self._lease.release()
 

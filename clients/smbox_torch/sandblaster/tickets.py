@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from smbox.deadline import left_s
-from smbox.errors import ConfigError, RegionFreedError, RequestTimeoutError
+from smbox.errors import (
+    ConfigError,
+    RegionFreedError,
+    RegionNotFoundError,
+    RequestTimeoutError,
+)
 from smbox_torch.checks import whole
-from smbox_torch.sandblaster.coordinator_lease import CoordinatorWatch
+from smbox_torch.sandblaster.coordinator_lease import CoordinatorWatch, has_ended
 from smbox_torch.sandblaster.shared_state import (
     HEAD,
     POSITION,
@@ -22,6 +27,9 @@ from smbox_torch.sandblaster.shared_state import (
 )
 
 __all__ = ["Tickets"]
+
+POLL_S: Final = 1.0
+"""Seconds between two checks, before the run begins, whether it has ended already."""
 
 
 class Tickets:
@@ -40,12 +48,12 @@ class Tickets:
     Raises:
         ConfigError, TypeError: the run has no worker of this rank.
         RegionNotFoundError: the coordinator did not create the regions in time, or has ended
-            the run.
+            the run, of which only x is left.
     """
 
     def __init__(self, box: Any, name: str, rank: int, timeout_s: float) -> None:
         self._box = box
-        self._shared = box.attach(f"{name}.board", timeout_s=timeout_s)
+        self._shared = _await_board(box, name, timeout_s)
         self._reports = box.attach(f"{name}.reports", timeout_s=None)
         workers = self._reports.shape[0]
         if not 0 <= whole("rank", rank, least=0) < workers:
@@ -144,3 +152,21 @@ class Tickets:
 
     def _read(self) -> RunState:
         return RunState(self._shared.get(), self._portions)
+
+
+def _await_board(box: Any, name: str, timeout_s: float) -> Any:
+    """Return the board once it exists.
+
+    Raises:
+        RegionNotFoundError: it was not created in time, or the run has ended.
+    """
+    deadline_s = time.monotonic() + timeout_s
+    while True:
+        try:
+            return box.attach(f"{name}.board", timeout_s=min(POLL_S, left_s(deadline_s)))
+        except RegionNotFoundError:
+            if left_s(deadline_s) <= 0.0 or has_ended(box, name):
+                raise
+        except RequestTimeoutError:
+            if left_s(deadline_s) <= 0.0:
+                raise

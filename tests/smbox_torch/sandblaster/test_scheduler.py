@@ -31,7 +31,9 @@ def run(box):
     def make(portions, workers):
         name = f"work-{uuid.uuid4().hex[:8]}"
         total = box.create(f"{name}.total", shape=SIZE)
-        return PortionScheduler(box, name, portions, workers, SIZE, "float32"), name, total
+        scheduler = PortionScheduler(box, name, portions, workers, SIZE, "float32")
+        scheduler.open()
+        return scheduler, name, total
 
     return make
 
@@ -141,6 +143,7 @@ def test_a_name_whose_run_has_ended_can_be_used_again(run, box, names_of):
         portions.close()
         assert names_of(box, name) == [f"{name}.total"]
         portions = PortionScheduler(box, name, 2, 1, SIZE, "float32")
+        portions.open()
 
 
 def test_silence_is_a_timeout_on_both_sides(run, box):
@@ -173,12 +176,19 @@ def test_what_makes_no_sense_is_refused(run, box, names_of):
 
 def test_what_cannot_be_made_leaves_nothing(run, box, names_of):
     name = f"work-{uuid.uuid4().hex[:8]}"
-    for word in ("slot1", "reports", "board"):
+    for word in ("slot1", "reports"):
         other = box.create(f"{name}.{word}", 1)
         with pytest.raises(RegionExistsError):
             PortionScheduler(box, name, 2, 2, SIZE, "float32")
         assert names_of(box, name) == [f"{name}.{word}"]
         box.free(other)
+    other = box.create(f"{name}.board", 1)
+    portions = PortionScheduler(box, name, 2, 2, SIZE, "float32")
+    with pytest.raises(RegionExistsError):
+        portions.open()
+    portions.close()
+    assert names_of(box, name) == [f"{name}.board"]
+    box.free(other)
     with pytest.raises(OutOfMemoryError):
         PortionScheduler(box, name, 1, 64, 10_000_000, "float32")
     assert not names_of(box, name)
