@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from numpy.typing import NDArray
 
-from smbox.errors import ConfigError
+from smbox.errors import ConfigError, SystemLimitError
 from smbox.memory import process
 
 __all__ = ["TokenRing", "ring_words"]
@@ -97,7 +97,10 @@ class TokenRing:
         if pid == 0 or now_s < self._polled_s + POLL_S:
             return False
         self._polled_s = now_s
-        if process.is_alive(pid, pid_started):
+        try:
+            if process.is_alive(pid, pid_started):
+                return False
+        except SystemLimitError:  # not known now; the worker's step was done before
             return False
         self._dead.add((pid, pid_started))
         return True

@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from smbox.errors import ConfigError
+from smbox.errors import ConfigError, SystemLimitError
 from smbox.memory import process
 from smbox_torch.hogwild.token_ring import POLL_S, TokenRing, ring_words
 
@@ -88,6 +88,22 @@ def test_a_dead_leader_is_noticed_after_a_while_and_may_come_back():
     ring.enter(0)
     ring.leaders[1].pass_on()
     assert ring.holders() == [0]
+
+
+def test_a_leader_of_whom_nothing_can_be_known_keeps_the_token(monkeypatch):
+    ring = Ring(2)
+    ring.enter(0, 1)
+    del ring.leaders[0]
+
+    def refuse(*_):
+        raise SystemLimitError("too many open files")
+
+    monkeypatch.setattr(process, "is_alive", refuse)
+    ring.now_s += 2 * POLL_S
+    assert ring.holders() == []
+    monkeypatch.setattr(process, "is_alive", lambda *_: False)
+    ring.now_s += 2 * POLL_S
+    assert ring.holders() == [1]
 
 
 def test_a_leader_that_was_replaced_takes_no_token_and_leaves_its_successor_in_the_ring():
