@@ -19,5 +19,5 @@ def await_device(tensor: torch.Tensor) -> None:
     A copy to the host waits for them, too. A measurement of the copy, or of anything after it,
     would count this time.
     """
-    if tensor.device.type != "cpu":
+    if not tensor.is_cpu:
         tensor.reshape(-1)[:1].cpu()
