@@ -85,11 +85,13 @@ def change(context: Context, channel: Channel, request: Request) -> Outcome:
             raise RemoteProtocolError("another request was applied under this number")
         return reply_to(request, answer)
     except SmboxError as error:  # the reply carries the answers of the applied commits
-        parts = _parts(channel, request) if answers and request.number > 0 else ()
         try:
-            old = b"".join(part.data for part in parts)
+            parts = list(_parts(channel, request)) if answers and request.number > 0 else []
         except SystemLimitError:
             return Park.BUSY
+        if sum(part.size for part in parts) > _answer_nbytes(request):
+            parts = []  # those of another request, which may be as long as the ring
+        old = b"".join(part.data for part in parts)
         return refuse(request, error, applied=channel.row.applied, old=old)
 
 
@@ -123,8 +125,9 @@ def _commit_items(context: Context, channel: Channel, request: Request, done: in
         except SmboxError as error:
             refusal = error
             break
-    answers = [each.limit - each.first for each in changes if each.output]
-    row = channel.answers.block_for(max(answers)) if answers else channel.block
+    checked = request.items[done : done + len(changes)]
+    longest = max((item.answer_nbytes for item in checked), default=0)
+    row = channel.answers.block_for(longest) if longest else channel.block
     block = orders.Block(len(changes) * orders.ORDER_NBYTES)
     for place, each in enumerate(changes):
         _write(block, place, each, row, request.number + done + place, each.first)

@@ -47,6 +47,20 @@ def test_elastic_answers_the_old_center(peer, address):
     assert peer.get(address, 8).tolist() == [2, 0]
 
 
+@pytest.mark.parametrize("numbers", [1, 3, 4])
+def test_a_request_under_the_numbers_of_others_gets_none_of_their_answers(
+    peer, address, numbers
+):
+    for _ in range(3):
+        assert peer.fetch_add(address, floats(1, 1, 1)).status is Status.OK
+    raw = pack_scale(0.5, "f")
+    more = {"number": 1, "numbers": numbers, "scale": raw}
+    reply = peer.change(Op.ELASTIC, KernelCode.ELASTIC, address, floats(0), **more)
+    assert reply.status is Status.BAD_MESSAGE
+    assert reply.error.old == b""
+    assert peer.get(address, 8).tolist() == [4, 4]
+
+
 def test_a_request_over_two_stripes_takes_two_numbers(bench, peer, address):
     begin = address + STRIPE_NBYTES - 8
     assert peer.put(begin, floats(1, 2, 3, 4), numbers=2).error is None

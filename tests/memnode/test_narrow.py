@@ -137,6 +137,7 @@ def test_an_exchange_under_the_number_of_a_longer_change_is_refused(
     else:
         reply = change(peer, Op.ELASTIC, kernel, address, x, dtype, 0.5, number=1)
     assert reply.status is Status.BAD_MESSAGE
+    assert reply.error.old == b""
     assert peer.get(address, 8, number=1).tolist() == [2, 2]
 
 
