@@ -42,7 +42,6 @@ FAREWELL_S: Final = 0.5
 SILENCE_MAX_S: Final = 20.0
 """The longest reply timeout: 2 MiB over 1 Mbit/s. It also limits how late a kill of the node is
 noticed after a long silence, as while a stripe is locked."""
-
 IDLE_S: Final = 60.0
 """After this silence the channel greets first, for a round trip: the node may have dropped its
 session (memnode: after 300 s), and a change without a session is an error."""
@@ -107,9 +106,8 @@ class Identity:
         check_welcome(welcome, self._expected.get(channel, b""))
         self._node_uuid = self._node_uuid or welcome.node_uuid
         if self._node_uuid != welcome.node_uuid:
-            raise PeerLostError(
-                "another memory answers at this address: connect again", outcome="unknown"
-            )
+            message = "another memory answers at this address: connect again"
+            raise PeerLostError(message, outcome="unknown")
 
     def hello(self, channel: int, generation: int) -> Hello:
         """Return the greeting of a channel."""
@@ -121,20 +119,24 @@ class Identity:
             host=socket.gethostname(),
             generation=generation,
         )
-        challenge, cookie = self._challenge, self._cookie
-        if challenge is None:
+        if (challenge := self._challenge) is None:
             return hello
         hello = replace(hello, nonce=secrets.token_bytes(NONCE_NBYTES))
-        self._expected[channel] = node_proof(cookie, challenge, hello)
-        return replace(hello, proof=client_proof(cookie, challenge, hello))
+        self._expected[channel] = node_proof(self._cookie, challenge, hello)
+        return replace(hello, proof=client_proof(self._cookie, challenge, hello))
 
-    def accept_challenge(self, facts: dict[str, object]) -> bool:
-        """Take the first challenge in a refusal's facts; False if this host cannot answer it.
+    def accept_challenge(self, channel: int, facts: dict[str, object]) -> bool:
+        """Take the first challenge in a refusal's facts; False if a proof would not help.
+
+        A channel that greeted without a proof greets again. Another memory's is not taken.
 
         Raises:
             SystemLimitError: the cookie cannot be read at present; no challenge was taken.
         """
-        if self._challenge is not None or (challenge := Challenge.from_facts(facts)) is None:
+        if self._challenge is not None:
+            return channel not in self._expected
+        challenge = Challenge.from_facts(facts)
+        if challenge is None or self._node_uuid not in {b"", challenge.node_uuid}:
             return False
         name = layout.cookie_name(challenge.node_name)
         with contextlib.suppress(SegmentError), Segment.attach(name) as segment:
@@ -258,15 +260,14 @@ class Connection:
             self._closing = []  # the node refuses what they may still send
             return reply.body
         error = reply.to_error()
-        is_denied = isinstance(error, AccessDeniedError)
-        if is_denied and is_known:
-            message = "the node that answers now does not know this client"
-            raise SessionExpiredError(message, outcome="unknown") from error
-        if is_denied and self._identity.accept_challenge(error.facts):
-            self.lose()  # the next greeting has the proof that the node demands
-            return None
-        may_wait = isinstance(error, NodeStoppingError | LimitError)
-        if not (is_known and is_needed and may_wait):
+        if isinstance(error, AccessDeniedError):
+            if is_known:
+                message = "the node that answers now does not know this client"
+                raise SessionExpiredError(message, outcome="unknown") from error
+            if self._identity.accept_challenge(self._number, error.facts):
+                self.lose()  # the next greeting has the proof that the node demands
+                return None
+        if not (is_known and is_needed and isinstance(error, NodeStoppingError | LimitError)):
             raise error
         return None
 

@@ -3,9 +3,11 @@ from __future__ import annotations
 import traceback
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
+from smbox.client.remote import CONTROL_CHANNEL
 from smbox.config import ClientConfig
 from smbox.errors import (
     AccessDeniedError,
@@ -22,8 +24,9 @@ from smbox.testing.inproc import InprocHub
 from smbox.testing.welcome import welcome
 from smbox.transports import zeromq
 from smbox.wire.codec import Reply, decode_request, encode_reply, refuse
+from smbox.wire.messages import Empty
 from smbox.wire.ops import Op
-from smbox.wire.proving import challenge_of
+from smbox.wire.proving import challenge_of, node_proof
 
 CONFIG = ClientConfig("inproc://node", timeout_s=30.0)
 
@@ -121,6 +124,61 @@ def test_who_names_another_node_learns_no_secret_and_is_sent_nothing(node, proof
     assert answers == []
     assert [decode_request(frames).op for frames in seen] == [Op.HELLO, Op.HELLO]
     assert not any(node.memory.cookie in frame for frames in seen for frame in frames)
+
+
+class Doorkeeper:
+    """A node that greets the control channel, and challenges the data channels together.
+
+    Args:
+        node: whose memory the challenge names.
+        node_uuid: of the memory in the control channel's greeting.
+        channels: number of data channels that are challenged together.
+    """
+
+    def __init__(self, node, node_uuid, channels):
+        self.cookie, self.channels = node.memory.cookie, channels
+        self.challenge = challenge_of(self.cookie, node.name, node.memory.superblock.uuid)
+        self.fields = {"node_name": node.name, "node_uuid": node_uuid}
+        self.refusals, self.proofs = [], []
+
+    def handle(self, connection, frames):
+        if not frames:
+            return []
+        request = decode_request(frames)
+        reply = Reply(request.op, request=request.request, version=7)
+        if request.op is Op.HELLO:
+            hello, proof = request.body, b""
+            if hello.channel != CONTROL_CHANNEL:
+                self.proofs.append(hello.proof)
+                if not hello.proof:
+                    denied = AccessDeniedError("prove it", **self.challenge.facts())
+                    self.refusals.append((connection, encode_reply(refuse(request, denied))))
+                    return self.refusals if len(self.refusals) == self.channels else []
+                proof = node_proof(self.cookie, self.challenge, hello)
+            reply.body = welcome(proof=proof, **self.fields)
+        elif request.op in {Op.BYE, Op.PING}:
+            reply.body = Empty()
+        return [(connection, encode_reply(reply))]
+
+
+REGION = SimpleNamespace(address=1 << 20)
+
+
+def test_a_data_channel_takes_no_challenge_of_another_memory(node):
+    door = Doorkeeper(node, b"another memory..", 1)
+    remote = open_over(InprocHub(door.handle).connect, "inproc://node", CONFIG)
+    with pytest.raises(AccessDeniedError):
+        remote.data.version(REGION)
+    assert door.proofs == [b""]
+
+
+def test_channels_that_are_challenged_together_all_prove(node):
+    door = Doorkeeper(node, node.memory.superblock.uuid, 2)
+    remote = open_over(InprocHub(door.handle).connect, "inproc://node", CONFIG)
+    with ThreadPoolExecutor(2) as pool:
+        found = [pool.submit(remote.data.version, REGION) for _ in range(2)]
+    assert [each.result() for each in found] == [7, 7]
+    assert len(list(filter(None, door.proofs))) == 2
 
 
 def test_the_cookie_never_travels(node):
