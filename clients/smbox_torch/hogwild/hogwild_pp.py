@@ -131,11 +131,10 @@ class HogwildPP(Hogwild):
         zeros = torch.zeros(ring_words(clusters), dtype=torch.int64, device="cpu")
         (words,) = share(box, f"{name}.ring", [zeros])
         self._words = words
-        self._ring = TokenRing(as_array(words), self.cluster, clusters) if leads else None
         self._old = [torch.clone(weights) for weights in self._views.parameters]
-        self._keep = (
-            -1
-        )  # steps until the token is passed on; below 0: not used for an exchange yet
+        self._keep = -1  # steps until the token is passed on; -1: no exchange with it yet
+        # The last step of the constructor: the others expect this leader to pass the token on.
+        self._ring = TokenRing(as_array(words), self.cluster, clusters) if leads else None
 
     def _own_name(self, name: str) -> str:
         """Return the name of the cluster."""

@@ -58,9 +58,9 @@ class TokenRing:
         self._clock = clock
         self._polled_s = clock()
         self._dead: set[tuple[int, int]] = set()
-        self._pid, pid_started = process.identity()
+        self._own = pid, pid_started = process.identity()
         self._leaders[cluster] = (0, pid_started)
-        self._leaders[cluster, 0] = self._pid
+        self._leaders[cluster, 0] = pid
 
     @property
     def holder(self) -> int:
@@ -90,7 +90,7 @@ class TokenRing:
 
     def _is_gone(self, cluster: int) -> bool:
         """Return whether a leader left or died; processes are checked every POLL_S."""
-        pid, pid_started = (int(word) for word in self._leaders[cluster])
+        pid, pid_started = self._leader(cluster)
         if pid == LEFT or (pid, pid_started) in self._dead:
             return True
         now_s = self._clock()
@@ -116,4 +116,9 @@ class TokenRing:
 
     def _leads(self) -> bool:
         """Return whether no other process has become the leader of this cluster."""
-        return int(self._leaders[self.cluster, 0]) == self._pid
+        return self._leader(self.cluster) == self._own
+
+    def _leader(self, cluster: int) -> tuple[int, int]:
+        """Return pid and start time of a cluster's leader; containers may share a pid."""
+        pid, pid_started = self._leaders[cluster].tolist()
+        return pid, pid_started
