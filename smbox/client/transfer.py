@@ -48,7 +48,7 @@ class Message(Request, eq=False, kw_only=True):
 
     @property
     def fills_ring(self) -> bool:
-        """Return True if the node keeps the old bytes, for the reply to a repeated request."""
+        """Return True if the node keeps the answer, for the reply to a repeated request."""
         return self.op in {Op.ELASTIC, Op.FETCH} or (
             self.op is Op.BATCH and self.copied_nbytes > 0
         )

@@ -27,7 +27,7 @@ from smbox.wire.operands import Item
 from smbox.wire.ops import ANSWERS, CONTROL, OP_OF, OPERANDS, SOURCES, STATUS_OF, Op, Status
 
 CONTROL_NBYTES_MAX: Final = 2 << 20
-"""Bytes of a msgpack body; an error carries the old bytes of the commits before it."""
+"""Bytes of a msgpack body; an error carries the answers of the commits before it."""
 
 B = TypeVar("B", bound=Body)
 
@@ -102,7 +102,7 @@ class Reply(Header):
     """One reply; op, request, number, address, nbytes and operand repeat the request's.
 
     Attributes:
-        payload: bytes read, or old bytes.
+        payload: bytes read, or the answer to a change.
         body: of a control op that succeeded.
         error: set exactly when ``status`` is not OK.
     """
@@ -153,7 +153,7 @@ def refuse(
         request: the refused request.
         error: its message, its facts and, unless ``status`` is given, its status.
         applied: number of the last change applied on the channel.
-        old: old bytes of the commits of this request that were applied.
+        old: answers of the commits of this request that were applied.
         status: a status that no error class has (GAP, NO_SESSION).
     """
     reply = reply_to(request)

@@ -195,7 +195,7 @@ class ErrorBody(Body, frozen=True):
         message: text for people.
         facts: named values of the error that the client raises.
         applied: number of the last change applied on this channel.
-        old: old bytes of the applied commits of a refused ELASTIC, FETCH or BATCH.
+        old: answers of the applied commits of a refused ELASTIC, FETCH or BATCH.
     """
 
     message: str = ""
