@@ -53,69 +53,31 @@ ANSWER_BODIES = {
     Op.LIST: messages.Regions(regions=(REGION,), more=True),
     Op.STATS: messages.StatsReply(facts={"regions": 1, "rate": 0.5, "name": "n"}),
 }
+HALF, TENTH = header.pack_scale(0.5, "f"), header.pack_scale(0.1, "f")
 ITEMS = (Item(Op.PUT, 1, 4096, 2, b"ab"), Item(Op.FETCH, 6, 8192, 8, bytes(16)))
+
+
+def asked(op, request, number, address, nbytes, **more):
+    fields = {"request": request, "number": number, "address": address, "nbytes": nbytes}
+    return Request(op, **fields, **more)
+
+
 REQUESTS = [
     *(Request(op, request=1, number=2, body=body) for op, body in BODIES.items()),
-    Request(Op.GET, request=3, number=0, address=4096, nbytes=16),
-    Request(
-        Op.PUT, request=4, number=1, address=4096, nbytes=3, kernel=1, payload=b"abc", numbers=1
-    ),
-    Request(
-        Op.ACCUMULATE,
-        request=5,
-        number=2,
-        address=4096,
-        nbytes=3,
-        kernel=2,
-        scale=header.pack_scale(0.5, "f"),
-        payload=b"abc",
-    ),
-    Request(
-        Op.ELASTIC,
-        request=6,
-        number=3,
-        address=4096,
-        nbytes=3,
-        kernel=5,
-        scale=header.pack_scale(0.1, "f"),
-        payload=b"abc",
-    ),
-    Request(Op.FETCH, request=7, number=4, address=4096, nbytes=8, kernel=6, payload=bytes(16)),
-    Request(Op.WAIT, request=8, number=4, address=4096, nbytes=1000, version=12),
-    Request(
-        Op.BATCH,
-        request=9,
-        number=5,
-        address=0,
-        nbytes=2,
-        items=ITEMS,
-        payload=pack_items(ITEMS),
-    ),
-    Request(Op.GATHER, request=10, number=5, address=4096, nbytes=16, payload=bytes(16)),
-    Request(
-        Op.FROM,
-        request=11,
-        number=6,
-        address=4096,
-        nbytes=16,
-        kernel=2,
-        payload=bytes(8),
-        numbers=1,
-    ),
-    Request(
-        Op.UPDATE,
-        request=13,
-        number=8,
-        address=4096,
-        nbytes=8,
-        kernel=64,
-        payload=bytes(72),
-        numbers=1,
-    ),
-    Request(Op.SNAPSHOT, request=14, number=8, address=4096, nbytes=1 << 30),
-    Request(Op.LEND, request=15, number=8, address=4096, nbytes=2 << 20),
-    Request(Op.STAMPS, request=16, number=8, address=4096, nbytes=1 << 30),
-    Request(Op.DOT, request=17, number=8, address=4096, nbytes=16, payload=bytes(8)),
+    asked(Op.GET, 3, 0, 4096, 16),
+    asked(Op.PUT, 4, 1, 4096, 3, kernel=1, payload=b"abc", numbers=1),
+    asked(Op.ACCUMULATE, 5, 2, 4096, 3, kernel=2, scale=HALF, payload=b"abc"),
+    asked(Op.ELASTIC, 6, 3, 4096, 3, kernel=5, scale=TENTH, payload=b"abc"),
+    asked(Op.FETCH, 7, 4, 4096, 8, kernel=6, payload=bytes(16)),
+    asked(Op.WAIT, 8, 4, 4096, 1000, version=12),
+    asked(Op.BATCH, 9, 5, 0, 2, items=ITEMS, payload=pack_items(ITEMS)),
+    asked(Op.GATHER, 10, 5, 4096, 16, payload=bytes(16)),
+    asked(Op.FROM, 11, 6, 4096, 16, kernel=2, payload=bytes(8), numbers=1),
+    asked(Op.UPDATE, 13, 8, 4096, 8, kernel=64, payload=bytes(72), numbers=1),
+    asked(Op.SNAPSHOT, 14, 8, 4096, 1 << 30),
+    asked(Op.LEND, 15, 8, 4096, 2 << 20),
+    asked(Op.STAMPS, 16, 8, 4096, 1 << 30),
+    asked(Op.DOT, 17, 8, 4096, 16, payload=bytes(8)),
 ]
 REPLIES = [
     *(Reply(op, request=1, number=2, body=body) for op, body in ANSWER_BODIES.items()),
