@@ -35,7 +35,8 @@ static u64 states_of(u64 optimizer) { return optimizer == ADAM ? 2 : 1; }
 /* ---- validation of orders --------------------------------------------------------------------- */
 
 /* The operand is count, row_nbytes, places, values. */
-static int has_good_scatter(const struct order *order, u64 itemsize) {
+static int has_good_scatter(const struct order *order) {
+    u64 itemsize = itemsize_of(order->region[0]->dtype);
     u64 count, row_nbytes, place;
     if (order->source_nbytes < 16 || order->operand != order->region[0]->dtype)
         return 0;
@@ -55,8 +56,8 @@ static int has_good_scatter(const struct order *order, u64 itemsize) {
 }
 
 static int has_good_source(const struct order *order) {
-    u64 itemsize = smbox_itemsize(order->region[0]->dtype);
-    u64 count = (order->limit - order->first) / itemsize;
+    u64 dtype = order->region[0]->dtype, itemsize = itemsize_of(dtype);
+    u64 count = (order->limit - order->first) >> shift_of(dtype);
     switch (order->kernel) {
     case COMPARE_SWAP:
         return count == 1 && order->source_nbytes == 2 * itemsize;
@@ -65,16 +66,16 @@ static int has_good_source(const struct order *order) {
         return itemsize == 8 && count > 3 && order->source_nbytes == 8;
     case SCATTER_PUT:
     case SCATTER_SUM:
-        return has_good_scatter(order, itemsize);
+        return has_good_scatter(order);
     case SCALE:
         return !order->source_nbytes;
     default:
-        return order->source_nbytes == count * smbox_itemsize(order->operand);
+        return order->source_nbytes == count * itemsize_of(order->operand);
     }
 }
 
 static int is_in_region(const struct order *order, const struct region *region) {
-    u64 itemsize = smbox_itemsize(region->dtype);
+    u64 itemsize = itemsize_of(region->dtype);
     return order->first < order->limit && order->limit <= region->nbytes &&
            order->done >= order->first && order->done <= order->limit &&
            order->first % itemsize == 0 && order->limit % itemsize == 0;
@@ -146,11 +147,6 @@ static enum result lock_extents(struct commit *commit, const u64 ranks[], struct
 }
 
 /* ---- output ------------------------------------------------------------------------------------- */
-
-/* Convert a byte offset in the range into that of the same element in an array of another type. */
-static u64 scaled(u64 at, u64 dtype, u64 other_dtype) {
-    return at / smbox_itemsize(dtype) * smbox_itemsize(other_dtype);
-}
 
 /* Convert a number of bytes of the range into that of the output for them. */
 static u64 output_nbytes(const struct order *order, u64 nbytes) {
@@ -260,12 +256,12 @@ static void prepare_parameters(struct commit *commit) {
 /* ---- the kernel, block by block -------------------------------------------------------------- */
 
 /* Run the kernel on each row: the operand is count, row_nbytes, places, values. */
-static void scatter(const struct commit *commit, u8 *begin, struct operation row, u64 itemsize) {
+static void scatter(const struct commit *commit, u8 *begin, struct operation row, u64 dtype) {
     const u8 *places = row.source + 16;
     u64 count, place;
     memcpy(&count, row.source, 8);
     memcpy(&row.nbytes, row.source + 8, 8);
-    row.count = row.nbytes / itemsize;
+    row.count = row.nbytes >> shift_of(dtype);
     row.source = places + 8 * count;
     for (u64 i = 0; i < count; i++, row.source += row.nbytes) {
         memcpy(&place, places + 8 * i, 8);
@@ -277,20 +273,20 @@ static void scatter(const struct commit *commit, u8 *begin, struct operation row
 /* Run the kernel on bytes [from, from + nbytes) of the range. */
 static void run_kernel(const struct commit *commit, u64 from, u64 nbytes) {
     const struct order *order = commit->order;
-    u64 itemsize = smbox_itemsize(order->region[0]->dtype);
+    u64 dtype = order->region[0]->dtype;
     u8 *at[EXTENTS_MAX] = {0};
     for (u64 extent = 0; extent < order->extents; extent++)
         at[extent] = order->region[extent]->data + from;
-    struct operation operation = {.count = nbytes / itemsize, .nbytes = nbytes};
+    struct operation operation = {.count = nbytes >> shift_of(dtype), .nbytes = nbytes};
     operation.parameters = commit->parameters;
     operation.scale.whole = order->scale.whole;
     operation.source = order->source;
     if (!is_whole(order->kernel) && order->kernel != SCALE)
-        operation.source += scaled(from - order->first, order->region[0]->dtype, order->operand);
+        operation.source += scaled(from - order->first, dtype, order->operand);
     if (commit->output_to)
         operation.output_to = commit->output_to + output_nbytes(order, from - commit->first);
     if (order->kernel == SCATTER_PUT || order->kernel == SCATTER_SUM)
-        scatter(commit, at[0], operation, itemsize);
+        scatter(commit, at[0], operation, dtype);
     else
         commit->kernel(at, &operation);
 }

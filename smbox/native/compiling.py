@@ -27,7 +27,6 @@ ZIG_REQUIREMENT: Final = "ziglang>=0.13"
 FLAGS: Final = (
     "-std=c11",
     "-O3",
-    "-falign-loops=64",  # else the speed of the kernels depends on where their loops begin
     "-fPIC",
     "-shared",
     "-ffp-contract=off",  # no fused multiply-add: every machine must round equally

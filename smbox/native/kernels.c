@@ -221,11 +221,6 @@ u64 smbox_level(u64 wanted) {
     return level;
 }
 
-u64 smbox_itemsize(u64 dtype) {
-    static const u8 sizes[DTYPES] = {1, 1, 1, 2, 4, 8, 1, 2, 4, 8, 2, 2, 4, 8};
-    return sizes[dtype < DTYPES ? dtype : 0];
-}
-
 static u64 row_of(u64 kernel, u64 output) {
     if (kernel == ELASTIC && output == OUTPUT_MOVED)
         return ELASTIC_MOVED;

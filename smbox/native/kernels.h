@@ -8,12 +8,14 @@
  * Compiled without contraction: a node and a worker compute the same bits of d.
  */
 
+/* x and the output may be the same array: no element depends on another one. Two vectors an iteration:
+ * with one, gcc's sum of arrays larger than the caches is a fifth slower. */
 #if defined(__clang__)
-#define EACH(at, count) _Pragma("clang loop vectorize(assume_safety)") for (u64 at = 0, end = (count); at < end; at++)
+#define INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #else
-/* x and the output may be the same array: no element depends on another one. */
-#define EACH(at, count) _Pragma("GCC ivdep") for (u64 at = 0, end = (count); at < end; at++)
+#define INDEPENDENT _Pragma("GCC ivdep") _Pragma("GCC unroll 2")
 #endif
+#define EACH(at, count) INDEPENDENT for (u64 at = 0, end = (count); at < end; at++)
 
 #define KERNEL(name) static void LEVEL(name)(u8 *const at[], const struct operation *operation)
 

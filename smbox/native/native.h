@@ -223,6 +223,17 @@ static inline void store_release(word *at, u64 value) {
 }
 static inline u64 smaller(u64 a, u64 b) { return a < b ? a : b; }
 
+/* Elements of a type have 1 << shift_of(dtype) bytes: to count them takes no division. */
+static inline u64 shift_of(u64 dtype) {
+    static const u8 shifts[DTYPES] = {0, 0, 0, 1, 2, 3, 0, 1, 2, 3, 1, 1, 2, 3};
+    return shifts[dtype < DTYPES ? dtype : 0];
+}
+static inline u64 itemsize_of(u64 dtype) { return (u64)1 << shift_of(dtype); }
+/* Convert the bytes of some elements into those of as many elements of another type. */
+static inline u64 scaled(u64 nbytes, u64 dtype, u64 other) {
+    return nbytes >> shift_of(dtype) << shift_of(other);
+}
+
 static inline int is_freed(const struct region *region) {
     return load_acquire(&region->header->state) == REGION_FREED;
 }
@@ -233,8 +244,6 @@ static inline u64 lock_byte(const struct region *region, u64 stripe) {
 /* Byte locks of the lock file (locks.c). smbox_lock returns DONE, BUSY or LOCK_FAILED. */
 enum result smbox_lock(i64 locks, u64 byte);
 void smbox_unlock(i64 locks, u64 byte);
-
-u64 smbox_itemsize(u64 dtype);
 
 /* One call of a kernel. */
 struct operation {

@@ -32,15 +32,14 @@ static u64 row_begin(const struct reading *reading, u64 row) {
 
 /* Convert a number of bytes of the region into bytes of the caller's type. */
 static u64 out_nbytes(const struct reading *reading, u64 nbytes) {
-    u64 itemsize = smbox_itemsize(reading->region->dtype);
-    u64 out_itemsize = smbox_itemsize(reading->operand);
-    return itemsize == out_itemsize ? nbytes : nbytes / itemsize * out_itemsize;
+    u64 dtype = reading->region->dtype;
+    return dtype == reading->operand ? nbytes : scaled(nbytes, dtype, reading->operand);
 }
 
 static void copy_bytes(const struct reading *reading, u8 *out, u64 from, u64 nbytes) {
     const struct region *region = reading->region;
     if (reading->operand != region->dtype)
-        smbox_narrow(out, region->data + from, nbytes / smbox_itemsize(region->dtype),
+        smbox_narrow(out, region->data + from, nbytes >> shift_of(region->dtype),
                      reading->operand);
     else if (is_streamed(reading))
         copy_past_caches(out, region->data + from, nbytes);
@@ -139,9 +138,9 @@ static enum result read_rows(struct reading *reading, i64 locks) {
 
 static int is_good(const struct reading *reading) {
     const struct region *region = reading->region;
-    u64 itemsize = smbox_itemsize(region->dtype);
+    u64 itemsize = itemsize_of(region->dtype);
     if (reading->operand != region->dtype &&
-        (region->dtype != DTYPE_FLOAT32 || smbox_itemsize(reading->operand) != 2 ||
+        (region->dtype != DTYPE_FLOAT32 || itemsize_of(reading->operand) != 2 ||
          reading->first % itemsize || reading->limit % itemsize || reading->row_nbytes % itemsize))
         return 0;
     if (!reading->places)

@@ -100,7 +100,7 @@ static void run(const struct request *request, int locks) {
     }
     give(request->in_place ? source + 1 : answer, request->answer_nbytes);
     double square = 0;
-    smbox_dot(regions[0].data, regions[0].data, request->nbytes / smbox_itemsize(request->dtype),
+    smbox_dot(regions[0].data, regions[0].data, request->nbytes >> shift_of(request->dtype),
               request->dtype, &square);
     for (u64 at = 0; at < request->extents; at++) {
         for (u64 stripe = 0; stripe < stripes; stripe++) {
