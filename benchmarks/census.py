@@ -281,4 +281,6 @@ def first_line(path: Path) -> str:
 
 
 if __name__ == "__main__":
+    if not Path(smbox.__file__).is_relative_to(ROOT):
+        sys.exit(f"this smbox is {smbox.__file__}: set PYTHONPATH={ROOT} to measure this copy")
     print(tour() if "--tour" in sys.argv[1:] else census())

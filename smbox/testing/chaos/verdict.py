@@ -45,7 +45,7 @@ class Verdict:
 
     def text(self) -> str:
         """Word the result for people: one line, and one for each fault."""
-        done = ", ".join(f"{count} x {fate}" for fate, count in sorted(self.fates.items()))
+        done = ", ".join(f"{count} x {fate}" for fate, count in sorted((+self.fates).items()))
         result = "every acknowledged operation is in exactly once; nothing is left"
         line = (
             f"chaos, seed {self.seed}, {self.seconds / 60:.1f} minutes:"
