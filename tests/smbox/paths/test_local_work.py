@@ -14,12 +14,7 @@ import pytest
 
 import smbox.memory
 import smbox.paths
-from smbox.errors import (
-    ConfigError,
-    OutOfMemoryError,
-    RequestTimeoutError,
-    SegmentError,
-)
+from smbox.errors import ConfigError, OutOfMemoryError, RequestTimeoutError, SegmentError
 from smbox.memory.journal import Writer
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.mapped import MappedRegion
@@ -59,21 +54,17 @@ class InterruptAt:
 
 
 def in_a_generator(test):
-    """Run a test in a generator: CPython keeps a handled exception for each of them.
+    """Run a test in a generator, which has its own current exception.
 
-    An exception that a trace function raises as a handler begins or ends leaves the handled one
-    current for the life of the thread (CPython 3.11): later tests would run as in a handler.
+    If a trace function raises as a handler begins or ends, the handled exception stays current
+    (CPython 3.11), and later tests of the process would run as in a handler.
     """
 
-    @functools.wraps(test)
     def run(**fixtures):
-        def steps():
-            yield test(**fixtures)
-
-        next(steps())
+        next(test(**fixtures) for _ in [None])
         assert sys.exc_info() == (None, None, None)
 
-    return run
+    return functools.wraps(test)(run)
 
 
 def stripes_of(array):
