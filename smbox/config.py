@@ -108,11 +108,22 @@ def _variable_of(setting: str) -> str:
     return f"SMBOX_{setting.upper()}"
 
 
-VARIABLES: Final = frozenset(_variable_of(field.name) for field in fields(ClientConfig)) | {
-    "SMBOX_NO_NATIVE",
-    "SMBOX_REPORT_FD",  # workers report to `smbox run` through it
-}
-"""The environment variables that smbox reads."""
+LAUNCHER_VARIABLES: Final = frozenset(
+    f"SMBOX_{name}"
+    for name in (
+        *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
+        *("GROUP_RANK", "GROUP_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
+        *("RUN_ID", "RESTART_COUNT", "WORKER_RESTART_COUNT", "REPORT_FD"),
+    )
+)
+"""The environment variables that launchers, such as `smbox run`, set for workers."""
+
+VARIABLES: Final = (
+    frozenset(_variable_of(field.name) for field in fields(ClientConfig))
+    | {"SMBOX_NO_NATIVE"}
+    | LAUNCHER_VARIABLES
+)
+"""The environment variables that smbox and smbox_torch read."""
 
 
 def addresses_of(address: str) -> tuple[str, ...]:

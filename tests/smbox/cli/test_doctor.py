@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,13 @@ def test_settings_are_told_and_misspelt_ones_pointed_at():
     told = doctor._settings({"SMBOX_TIMEOUT_S": "3", "SMBOX_ADRESS": "x", "HOME": "/"})
     assert told == "SMBOX_TIMEOUT_S=3, SMBOX_ADRESS (unknown: misspelt?)"
     assert doctor._settings({}) == "no SMBOX_ variable is set"
+
+
+def test_every_setting_of_the_manual_is_known():
+    manual = (Path(__file__).parents[3] / "docs" / "cli.md").read_text()
+    names = set(re.findall(r"`(SMBOX_[A-Z_]+)`", manual))
+    assert {"SMBOX_TIMEOUT_S", "SMBOX_RANK", "SMBOX_WORKER_RESTART_COUNT"} <= names
+    assert "unknown" not in doctor._settings(dict.fromkeys(names, "1"))
 
 
 def test_what_is_not_installed_is_said():
