@@ -15,7 +15,7 @@ from smbox.cli import orphans, output
 from smbox.cli.regions import Address, Json
 from smbox.config import VARIABLES
 from smbox.connecting import connect
-from smbox.errors import NativeError, RemoteError, SegmentError, SmboxError
+from smbox.errors import ConfigError, NativeError, RemoteError, SegmentError, SmboxError
 from smbox.memory import segment
 from smbox.native import library
 
@@ -132,9 +132,10 @@ def about_node(address: str | None) -> tuple[dict[str, Any], int]:
         with connect(known) as box:
             return _about_box(box, known), 0
     except SmboxError as error:
-        answered = isinstance(error, RemoteError)  # the node refused
-        facts = {"address": known, "reachable": answered, "error": str(error)}
-        return facts, output.exit_code(error)
+        facts: dict[str, Any] = {"address": known}
+        if not isinstance(error, ConfigError):  # a wrong setting: perhaps no node was asked
+            facts["reachable"] = isinstance(error, RemoteError)  # the node refused
+        return facts | {"error": str(error)}, output.exit_code(error)
 
 
 def _about_box(box: Box, address: str) -> dict[str, Any]:

@@ -67,7 +67,10 @@ def test_a_node_that_says_no_was_reached(monkeypatch):
 
 def test_impossible_settings_are_exit_code_2(capsys, monkeypatch):
     monkeypatch.setenv("SMBOX_TIMEOUT_S", "soon")
-    assert run(capsys, "--address", "tcp://127.0.0.1:1")[0] == 2
+    code, out = run(capsys, "--address", "tcp://127.0.0.1:1")
+    assert code == 2
+    assert "SMBOX_TIMEOUT_S is not a number" in out
+    assert "reachable" not in out  # no node was asked
 
 
 def test_the_native_library_and_its_compiler_are_named(monkeypatch):
