@@ -15,6 +15,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 import re
+import shlex
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -269,7 +270,7 @@ def _read(path: Path, form: type[Form], *, is_secret: bool = False) -> Form:
         raise ConfigError("the key is not a regular file", key=str(path))
     if is_secret and mode & 0o077:
         raise ConfigError(
-            f"other users may read this key: run chmod 600 {path}",
+            f"other users may read this key: run chmod 600 {shlex.quote(str(path))}",
             key=str(path),
             mode=f"{mode & 0o777:o}",
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import shlex
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -52,7 +53,7 @@ def keygen(
     if keys.make_node_key(folder):
         print(
             f"made the node's key in {folder}; start it with:"
-            f" memnode --bind tcp://HOST:PORT --keys {folder}"
+            f" memnode --bind tcp://HOST:PORT --keys {shlex.quote(str(folder))}"
         )
     for each in clients:
         made = keys.add_client(folder, each)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
+from contextlib import suppress
+
 import pytest
 
 from smbox.cli.main import main
-from smbox.keys import make_node_key
+from smbox.errors import ConfigError
+from smbox.keys import make_node_key, read_client_key
 
 
 @pytest.mark.parametrize("days", ["0", "-1", "3000000", "1000000000"])
@@ -24,6 +28,19 @@ def test_a_client_that_cannot_be_named_is_refused_and_nothing_is_made(tmp_path, 
     assert raised.value.code == 2
     assert wrong[1] in capsys.readouterr().err
     assert not (tmp_path / "keys").exists()
+
+
+def test_commands_that_it_tells_hold_for_a_folder_with_a_space(tmp_path, capsys):
+    folder = tmp_path / "my keys"
+    with suppress(SystemExit):
+        main(["keygen", str(folder), "--client", "a"])
+    told = capsys.readouterr().out.splitlines()[0]
+    assert shlex.split(told.partition("with: ")[2])[-2:] == ["--keys", str(folder)]
+    key = folder / "a.key"
+    key.chmod(0o644)
+    with pytest.raises(ConfigError) as refused:
+        read_client_key(key)
+    assert shlex.split(refused.value.message.partition("run ")[2]) == ["chmod", "600", str(key)]
 
 
 @pytest.mark.parametrize("below", ["", "keys"])
