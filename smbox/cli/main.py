@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -72,6 +73,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         argv: arguments after the program's name; None: those of the process.
     """
     words = list(sys.argv[1:] if argv is None else argv)
+    _escape_unprintable()
     try:
         try:
             build(words)(args=words, prog_name="smbox")
@@ -86,6 +88,15 @@ def main(argv: Sequence[str] | None = None) -> None:
         if _can_print() or not isinstance(error, BrokenPipeError):
             print_error(str(error))
         sys.exit(1)
+
+
+def _escape_unprintable() -> None:
+    """Let stdout escape characters that its encoding lacks, as stderr does.
+
+    Names of regions may have any characters, and the locale's encoding may be ASCII.
+    """
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors != "backslashreplace":
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _flush() -> None:

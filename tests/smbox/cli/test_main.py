@@ -10,6 +10,7 @@ from typing import IO
 
 import pytest
 
+import smbox
 from smbox.cli import main, regions
 from smbox.errors import SegmentError
 
@@ -84,6 +85,16 @@ def test_what_cannot_be_printed_is_told_in_one_line():
         code, complaint = program("gc", "--json", stdout=full)
     assert (code, complaint.count("\n")) == (1, 1)
     assert "No space left on device" in complaint
+
+
+@pytest.mark.parametrize("command", [["ls"], ["stat", "gr\u00f6\u00dfe"]])
+def test_names_that_the_encoding_lacks_are_escaped(monkeypatch, tmp_path, command):
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    with smbox.local(memory="16MiB") as box, open(tmp_path / "out", "w+") as shown:
+        box.create("gr\u00f6\u00dfe", shape=())
+        assert program(*command, "--address", box.address, stdout=shown) == (0, "")
+        shown.seek(0)
+        assert "gr\\xf6\\xdfe" in shown.read()
 
 
 def test_who_stops_reading_is_told_nothing():
