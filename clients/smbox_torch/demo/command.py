@@ -18,7 +18,7 @@ import typer
 from rich.console import Console
 
 from smbox_torch.demo import digits
-from smbox_torch.demo.report import baseline, draw, table
+from smbox_torch.demo.report import baseline, draw, path_to_memory, table
 from smbox_torch.demo.worker import Outcome, Settings
 from smbox_torch.launching.cluster import Plan
 from smbox_torch.launching.display import Display
@@ -34,7 +34,9 @@ def command(
     nodes: Annotated[int, typer.Option(help="Number of nodes to simulate.", min=1)] = 2,
     per_node: Annotated[int, typer.Option(help="Number of workers on each node.", min=1)] = 2,
     steps: Annotated[int, typer.Option(help="Number of steps of each worker.", min=20)] = 240,
-    picture: Annotated[Path, typer.Option(help="PNG file for the curves.")] = Path("demo.png"),
+    picture: Annotated[
+        Path, typer.Option(help="File for the curves; the extension selects the format.")
+    ] = Path("demo.png"),
 ) -> None:
     """Train a small network on several workers, and compare the center with one process."""
     check_picture(picture)
@@ -43,7 +45,7 @@ def command(
     settings = Settings(steps=steps, look=max(1, steps // 15))
     console.print(
         f"{nodes} nodes x {per_node} workers, HybridSGD, a center exchange every "
-        f"{settings.period} steps over tcp"
+        f"{settings.period} steps {path_to_memory(nodes)}"
     )
     with tempfile.TemporaryDirectory(prefix="smbox-demo-") as folder:
         workers = _run(Path(folder), settings, nodes, per_node, console)

@@ -14,7 +14,7 @@ from smbox_torch.demo import digits
 from smbox_torch.demo.worker import Outcome, Settings
 from smbox_torch.picture import save
 
-__all__ = ["baseline", "draw", "table"]
+__all__ = ["baseline", "draw", "path_to_memory", "table"]
 
 
 def baseline(
@@ -39,6 +39,11 @@ def baseline(
     return outcome
 
 
+def path_to_memory(nodes: int) -> str:
+    """Return how workers reach the memory node: `smbox run` uses tcp only for several nodes."""
+    return "over tcp" if nodes > 1 else "in mapped memory"
+
+
 def table(workers: Sequence[Outcome], alone: Outcome, nodes: int) -> Table:
     """Return a table that compares the run with the single process."""
     shown = Table(title="Held-out digits: the center of all workers beside one process")
@@ -51,7 +56,7 @@ def table(workers: Sequence[Outcome], alone: Outcome, nodes: int) -> Table:
     shown.add_row("pictures trained on", f"{samples:,}", f"{alone.samples:,}")
     roots = [o.exchange for o in workers if o.center is not None]
     shown.add_row("exchanges with the center", f"{_total(roots, 'exchanges'):,.0f}", "")
-    shown.add_row("  moved over tcp", _mib(_total(roots, "nbytes")), "")
+    shown.add_row(f"  moved {path_to_memory(nodes)}", _mib(_total(roots, "nbytes")), "")
     shown.add_row("  staleness, mean", f"{_mean(roots, 'staleness_mean'):.2f}", "")
     shown.add_row("  hidden share", f"{_hidden(roots):.0%}", "")
     rounds = [outcome.gradients for outcome in workers]

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import io
+
 import pytest
 import torch
 from rich.console import Console
@@ -29,6 +31,13 @@ def test_the_table_sets_the_center_beside_one_process():
     for part in ("2 workers, 2 nodes", "75.0%", "87.5%", "80", "1.0 MiB", "2.0 MiB", "1.00"):
         assert part in text
     assert text.count("75%") == 2
+
+
+@pytest.mark.parametrize(("nodes", "path"), [(1, "in mapped memory"), (2, "over tcp")])
+def test_the_table_names_the_path_to_the_memory(nodes, path):
+    console = Console(width=100, record=True, file=io.StringIO())
+    console.print(table([outcome(0, 0.75)], outcome(0, 0.5), nodes))
+    assert f"moved {path}" in console.export_text()
 
 
 def test_the_picture_is_written(tmp_path):
