@@ -43,7 +43,10 @@ def command(
     json: Annotated[
         bool, typer.Option("--json", help="Print JSON instead of a table.")
     ] = False,
-    plot: Annotated[Path | None, typer.Option(help="PNG file for a plot of the rates.")] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(help="File for a plot of the rates; the extension selects the format."),
+    ] = None,
 ) -> None:
     """Predict images per second of each training method, and the resource that limits it."""
     request = toml.read(file, partial(read, is_measured=measure))
