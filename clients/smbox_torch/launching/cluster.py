@@ -131,7 +131,7 @@ class Plan:
 
     def _check_hosts(self) -> None:
         if self.hosts and (self.nodes, self.per_node) != (1, 1):
-            raise ConfigError("the file of hosts says how many workers run: leave out --nodes")
+            raise ConfigError("a file of hosts sets the workers: leave out --nodes, --per-node")
         if not self.hosts and (self.keys or self.insecure):
             raise ConfigError("--keys and --insecure go with --hosts: here all is on one host")
         sized = [host.name for host in self.hosts if host.memory]

@@ -163,14 +163,24 @@ def _key_of(folder: Path, env: Mapping[str, str]) -> str:
     """Return the key file of the workers: SMBOX_KEY, or the only key in the folder.
 
     Raises:
-        ConfigError: the folder has no key or several.
+        ConfigError: the folder has no key or several, or does not exist.
     """
     if key := env.get("SMBOX_KEY"):
         return key
-    found = sorted(folder.glob("*.key"))
-    if len(found) != 1:
+    if not folder.is_dir():
         raise ConfigError(
-            "set SMBOX_KEY to the workers' key file: the folder of --keys has none or several",
+            "--keys names no folder; `smbox keygen` makes one", folder=str(folder)
+        )
+    found = sorted(folder.glob("*.key"))
+    if not found:
+        raise ConfigError(
+            "the folder of --keys has no client's key: make one (smbox keygen DIR --client NAME"
+            " --role admin), or set SMBOX_KEY to the workers' key file",
+            folder=str(folder),
+        )
+    if len(found) > 1:
+        raise ConfigError(
+            "the folder of --keys has several clients' keys: set SMBOX_KEY to the workers' key",
             folder=str(folder),
             found=", ".join(path.name for path in found),
         )

@@ -8,6 +8,7 @@ from smbox import toml
 from smbox.errors import ConfigError
 from smbox_torch.launching.cluster import Plan, Run, worker_env
 from smbox_torch.launching.hosts import Host, read, travelling
+from smbox_torch.launching.run import _key_of
 from smbox_torch.world import World
 
 RUN = Run("r", "tcp://10.0.0.1:7070", 1, "10.0.0.1")
@@ -153,3 +154,24 @@ def test_a_port_is_that_of_one_memory_node(more: bytes):
 def test_keys_go_with_hosts():
     with pytest.raises(ConfigError, match="--hosts"):
         Plan(["x"], insecure=True)
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [(None, "names no folder"), ([], "--client NAME"), (["a", "b"], "several clients' keys")],
+)
+def test_a_folder_without_one_key_of_the_workers_is_refused(tmp_path: Path, made, told):
+    folder = tmp_path / "keys"
+    if made is not None:
+        folder.mkdir()
+        for name in made:
+            (folder / f"{name}.key").touch()
+    with pytest.raises(ConfigError, match=told):
+        _key_of(folder, {})
+    assert _key_of(folder, {"SMBOX_KEY": "c.key"}) == "c.key"
+
+
+@pytest.mark.parametrize("option", ["nodes", "per_node"])
+def test_the_numbers_of_workers_are_those_of_the_file(option: str):
+    with pytest.raises(ConfigError, match="leave out --nodes, --per-node"):
+        Plan(["x"], hosts=[Host(name="a", address="127.0.0.1", workers=1)], **{option: 2})
