@@ -114,6 +114,6 @@ def _numpy(name: str) -> np.dtype[Any]:
     try:
         import ml_dtypes  # noqa: PLC0415 - an optional dependency, for bfloat16
     except ImportError as error:
-        raise ConfigError("bfloat16 needs ml_dtypes: pip install smbox[bf16]") from error
+        raise ConfigError("bfloat16 needs ml_dtypes: pip install 'smbox[bf16]'") from error
     found: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
     return found

@@ -56,7 +56,7 @@ def _bfloat16(data: torch.Tensor) -> NDArray[Any]:
     try:
         import ml_dtypes  # noqa: PLC0415 - an extra, needed by bfloat16 alone
     except ImportError as missing:
-        raise ConfigError("bfloat16 needs ml_dtypes: pip install smbox[bf16]") from missing
+        raise ConfigError("bfloat16 needs ml_dtypes: pip install 'smbox[bf16]'") from missing
     bits: NDArray[np.int16] = data.view(torch.int16).numpy()
     return bits.view(ml_dtypes.bfloat16)
 
