@@ -96,9 +96,8 @@ def bench(
                 if not json:
                     print(line_of(result, is_judged=not quick), flush=True)
     if json:
-        output.print_json(
-            {"machine": facts, "quick": quick, "results": [each.as_dict() for each in found]}
-        )
+        results = [each.as_dict(is_judged=not quick) for each in found]
+        output.print_json({"machine": facts, "quick": quick, "results": results})
 
 
 def line_of(result: Result, *, is_judged: bool) -> str:

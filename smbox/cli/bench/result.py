@@ -81,8 +81,8 @@ class Result:
         value = self.figure if self.goal.of == "figure" else self.ratio
         return value is not None and self.goal.is_met(value)
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return what `smbox bench --json` prints for it."""
+    def as_dict(self, *, is_judged: bool = True) -> dict[str, Any]:
+        """Return what `smbox bench --json` prints; ``met`` is None without ``is_judged``."""
         return {
             "row": self.row,
             "case": self.case,
@@ -92,7 +92,7 @@ class Result:
             "limit_name": self.limit_name,
             "ratio": self.ratio,
             "goal": self.goal.text,
-            "met": self.is_met,
+            "met": self.is_met if is_judged else None,
             "cpu_s_per_gb": self.cpu_s_per_gb,
         }
 

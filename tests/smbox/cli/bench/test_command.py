@@ -59,3 +59,6 @@ def test_json_holds_machine_and_results(monkeypatch, capsys):
     assert {"cpu", "cores", "python", "numpy", "pyzmq", "smbox"} <= set(told["machine"])
     assert told["quick"] is True
     assert told["results"][0]["ratio"] == 0.9
+    assert told["results"][0]["met"] is None  # a quick check has no verdicts
+    command.bench(only=["row"], json=True)
+    assert json.loads(capsys.readouterr().out)["results"][0]["met"] is False
