@@ -13,7 +13,8 @@ from smbox.many import connecting as many
 from smbox.paths.pair import PathPair
 
 NO_ADDRESS: Final = (
-    "no address: give one, set SMBOX_ADDRESS, or start the script with smbox run"
+    "no address: pass one (--address of a command), set SMBOX_ADDRESS, or start the script with"
+    " smbox run"
 )
 
 
