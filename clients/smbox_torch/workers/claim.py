@@ -70,8 +70,8 @@ def claim_of(name: str) -> str:
 def _mismatch(found: str, ours: str, name: str) -> ConfigError | LayoutMismatchError:
     """Return the error for a claim that differs from the first one."""
     cure = (
-        "choose another name, or remove the old run's regions"
-        f" ({name}.algorithm too) by smbox rm"
+        "choose another name, or remove each region of the old run by smbox rm: their names"
+        f" begin with {name!r} and a dot"
     )
     (algorithm, layout, *known), (mine, shape, *given) = found.split(" "), ours.split(" ")
     if algorithm != mine:
