@@ -87,9 +87,17 @@ def named(box: Box, name: str) -> list[Listed]:
     Raises:
         RegionNotFoundError: nothing has this name.
     """
-    found = [listed for listed in layouts.survey(box) if listed.info.name == name]
+    every = layouts.survey(box)
+    found = [listed for listed in every if listed.info.name == name]
     if not found:
-        raise RegionNotFoundError("no region has this name; `smbox ls` lists them", name=name)
+        # the regions of a run, lock or publication: their names begin with its name and a dot
+        longer = sorted(
+            {each.info.name for each in every if each.info.name.startswith(f"{name}.")}
+        )
+        facts = {"longer_names": ", ".join(longer)} if longer else {}
+        raise RegionNotFoundError(
+            "no region has this name; `smbox ls` lists them", name=name, **facts
+        )
     return found
 
 

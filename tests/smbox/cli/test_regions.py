@@ -45,6 +45,17 @@ def test_ls_takes_the_address_of_the_environment(box, capsys, monkeypatch):
     assert found["center"]["consistency"] == "stripe"
 
 
+@pytest.mark.parametrize("command", ["rm", "stat"])
+def test_regions_of_a_run_are_named_to_who_gives_the_name_of_the_run(box, capsys, command):
+    with box.lock("gate"):
+        code, _, err = run(capsys, command, "gate", "-a", box.address)
+    assert code == 5
+    assert "longer_names='gate.lock.members, gate.lock.members.records'" in err
+    assert "longer_names" not in run(capsys, command, "gat", "-a", box.address)[2]
+    for name in ("gate.lock.members", "gate.lock.members.records"):
+        assert run(capsys, "rm", name, "-a", box.address)[0] == 0
+
+
 def test_stat_shows_version_and_value(box, capsys):
     box.attach("center").put([[1.0] * 5] * 4)
     code, out, _ = run(capsys, "stat", "center", "-a", box.address, "--json")
