@@ -133,6 +133,8 @@ def main() -> None:
     parser.add_argument("--columns", type=int, default=300)
     parser.add_argument("--steps", type=int, default=50)
     given = parser.parse_args()
+    if not 1 <= given.processes <= given.rows - 2:
+        parser.error("each process needs a row of its own: --processes is 1 to --rows - 2")
     size = Size(given.processes, given.rows, given.columns, given.steps)
     opened = smbox.connect(given.address) if given.address else smbox.local(memory="256MiB")
     with opened as box:

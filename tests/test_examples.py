@@ -47,6 +47,19 @@ def test_example(name: str, frameworks: str, tmp_path: Path):
     assert done.stderr == ""
 
 
+@pytest.mark.parametrize("wrong", [["--processes", "0"], ["--processes", "4", "--rows", "5"]])
+def test_the_stencil_refuses_processes_without_a_row(preloaded: str, wrong: list[str]):
+    done = subprocess.run(
+        [preloaded, ROOT / "examples" / "stencil.py", *wrong],
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "each process needs a row" in done.stderr
+
+
 @pytest.mark.parametrize("name", SAYS)
 def test_an_example_says_how_to_run_it(name: str):
     assert f"python examples/{name}" in (ROOT / "examples" / name).read_text()
