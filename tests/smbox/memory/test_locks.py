@@ -30,6 +30,17 @@ def test_a_byte_has_one_holder(pair):
     assert two.try_lock(1 << 47)
 
 
+def test_a_name_that_another_user_has_is_told_with_its_cure(memory, monkeypatch):
+    def refuse(*_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(segment.os, "open", refuse)
+    with pytest.raises(SegmentError, match=r"another user has memory .* another --name"):
+        LockFile(memory.name, create=True)
+    with pytest.raises(SegmentError, match="cannot open segment"):
+        LockFile(f"{memory.name}-new", create=True)  # /dev/shm is closed to this user
+
+
 def test_closing_lets_go(pair):
     one, two = pair
     assert one.try_lock(3)
