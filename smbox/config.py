@@ -90,7 +90,7 @@ class ClientConfig:
         given: dict[str, Any] = {}
         for field in fields(cls):
             is_text = field.name in {"address", "transport", "key"}
-            variable = _variable_of(field.name)
+            variable = variable_of(field.name)
             text = environment.get(variable)
             if text is None or (is_text and not text):
                 continue
@@ -104,26 +104,9 @@ class ClientConfig:
         return cls(**given)
 
 
-def _variable_of(setting: str) -> str:
+def variable_of(setting: str) -> str:
+    """Return the environment variable of a setting."""
     return f"SMBOX_{setting.upper()}"
-
-
-LAUNCHER_VARIABLES: Final = frozenset(
-    f"SMBOX_{name}"
-    for name in (
-        *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
-        *("GROUP_RANK", "GROUP_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
-        *("RUN_ID", "RESTART_COUNT", "WORKER_RESTART_COUNT", "REPORT_FD"),
-    )
-)
-"""The environment variables that launchers, such as `smbox run`, set for workers."""
-
-VARIABLES: Final = (
-    frozenset(_variable_of(field.name) for field in fields(ClientConfig))
-    | {"SMBOX_NO_NATIVE"}
-    | LAUNCHER_VARIABLES
-)
-"""The environment variables that smbox and smbox_torch read."""
 
 
 def addresses_of(address: str) -> tuple[str, ...]:

@@ -32,13 +32,6 @@ STOP_TIMEOUT_S: Final = 10.0
 RESTARTS_MAX: Final = 5
 """Failed restarts in a row after which the watcher gives up."""
 
-SILENT: Final = "the memory node does not start: read its output on stderr"
-NO_READY_LINE: Final = (
-    "the memory node does not start, or its first line is not its ready line: read its"
-    " output on stderr; does something in this environment (a wrapper, a sitecustomize)"
-    " print to its output?"
-)
-
 PAUSE_S: Final = 0.2
 
 
@@ -192,7 +185,7 @@ def _address_of(process: subprocess.Popen[bytes]) -> str:
     except (ValueError, TypeError, KeyError) as error:
         _stop(process)
         raise ConnectError(
-            NO_READY_LINE if line else SILENT,
+            "the memory node does not start, or prints before its ready line: read its stderr",
             line=line.decode(errors="replace"),
             exit_status=process.returncode,
         ) from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Mapping
+from dataclasses import fields
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
@@ -13,7 +14,7 @@ import typer
 from smbox.box import Box
 from smbox.cli import orphans, output
 from smbox.cli.regions import Address, Json
-from smbox.config import VARIABLES
+from smbox.config import ClientConfig, variable_of
 from smbox.connecting import connect
 from smbox.errors import ConfigError, NativeError, RemoteError, SegmentError, SmboxError
 from smbox.memory import segment
@@ -28,6 +29,15 @@ PACKAGES: Final = (
     "ml_dtypes",
     "torch",
 )
+VARIABLES: Final = {
+    *(variable_of(field.name) for field in fields(ClientConfig)),
+    *("SMBOX_NO_NATIVE", "SMBOX_REPORT_FD", "SMBOX_MASTER_ADDR", "SMBOX_MASTER_PORT"),
+    *("SMBOX_RANK", "SMBOX_WORLD_SIZE", "SMBOX_LOCAL_RANK", "SMBOX_LOCAL_WORLD_SIZE"),
+    *("SMBOX_GROUP_RANK", "SMBOX_GROUP_WORLD_SIZE", "SMBOX_RUN_ID"),
+    *("SMBOX_RESTART_COUNT", "SMBOX_WORKER_RESTART_COUNT"),
+}
+"""The environment variables that smbox and smbox_torch read."""
+
 SMALL_SHM_NBYTES: Final = 1 << 30
 
 

@@ -79,9 +79,8 @@ def test_memory_that_no_node_can_have_is_named_before_one_is_started(memory, tol
 
 def test_a_node_that_does_not_start(monkeypatch):
     monkeypatch.setattr(embedded.sys, "executable", "/bin/false")
-    with pytest.raises(ConnectError, match="does not start: read its output") as failed:
+    with pytest.raises(ConnectError, match="does not start") as failed:
         EmbeddedNode("16MiB")
-    assert "sitecustomize" not in failed.value.message  # nothing was printed
     assert failed.value.facts["exit_status"] == 1
 
 
