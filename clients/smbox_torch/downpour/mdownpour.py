@@ -35,7 +35,7 @@ from smbox_torch.downpour.downpour import Downpour
 from smbox_torch.downpour.pending_update import PendingUpdate
 from smbox_torch.optimizer.center import Center, Shared
 from smbox_torch.optimizer.options import BoxOptions
-from smbox_torch.optimizer.plain_sgd import check_plain_sgd
+from smbox_torch.optimizer.plain_sgd import check_plain_sgd, check_settings
 
 __all__ = ["MDownpour"]
 
@@ -57,7 +57,8 @@ class MDownpour(Downpour):
         options: model, workers and others: see BoxOptimizer.
 
     Raises:
-        ConfigError: the optimizer is not SGD, or has momentum; nothing was created.
+        ConfigError: the optimizer is not SGD, or has momentum; nothing was created. From
+            ``step``: a scheduler or a loaded state has given it momentum; nothing was changed.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class MDownpour(Downpour):
                 buffer.store()
 
     def _advance(self) -> None:
+        check_settings(self.inner, "MDownpour", REFUSED)
         self._begin_exchange()
         self._outside_changes.collect()
         self._outside_changes.push_if_any(self.center)

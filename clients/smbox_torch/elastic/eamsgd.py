@@ -24,7 +24,7 @@ from smbox_torch import checks
 from smbox_torch.boxes import Array, BoxLike
 from smbox_torch.elastic.easgd import EASGD
 from smbox_torch.optimizer.options import BoxOptions
-from smbox_torch.optimizer.plain_sgd import check_plain_sgd
+from smbox_torch.optimizer.plain_sgd import check_plain_sgd, check_settings
 
 __all__ = ["EAMSGD"]
 
@@ -57,7 +57,8 @@ class EAMSGD(EASGD):
 
     Raises:
         ConfigError: another optimizer, or a setting of SGD that would be ignored. From
-            ``step``: a sparse gradient in a group with weight decay; nothing was changed.
+            ``step``: a sparse gradient in a group with weight decay, or a scheduler or a loaded
+            state has made such a setting; nothing was changed.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class EAMSGD(EASGD):
         self._gradients: dict[int, torch.Tensor] = {}
 
     def _advance(self) -> None:
+        check_settings(self.inner, "EAMSGD", IGNORED)
         self._gradients = self._decayed()
         try:
             with self._at_x():

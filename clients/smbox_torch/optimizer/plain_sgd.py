@@ -9,7 +9,7 @@ import torch
 from smbox.errors import ConfigError
 from smbox_torch.checks import check_optimizer
 
-__all__ = ["check_plain_sgd"]
+__all__ = ["check_plain_sgd", "check_settings"]
 
 
 def check_plain_sgd(
@@ -34,11 +34,22 @@ def check_plain_sgd(
             f"momentum, or use {instead}, which steps with any optimizer",
             optimizer=type(optimizer).__name__,
         )
+    check_settings(optimizer, algorithm, refused)
+
+
+def check_settings(
+    optimizer: torch.optim.Optimizer, algorithm: str, refused: Sequence[str]
+) -> None:
+    """Raise ConfigError if a group of the optimizer has one of these settings.
+
+    A step checks it again: a scheduler or a loaded state may have set them.
+    """
     for group in optimizer.param_groups:
         given = {key: group[key] for key in refused if group.get(key)}
         if given:
             raise ConfigError(
                 f"{algorithm} has its own momentum: leave these settings of torch.optim.SGD "
-                "out (negate the loss to maximize)",
+                "out (negate the loss to maximize), and give OneCycleLR and CyclicLR "
+                "cycle_momentum=False",
                 **given,
             )

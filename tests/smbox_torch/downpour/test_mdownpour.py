@@ -95,3 +95,13 @@ def test_who_joins_late_begins_ahead_of_the_center_by_the_shared_velocity():
 def test_momentum_is_below_one():
     with pytest.raises(ConfigError):
         worker(0, ModelBox(), momentum=1.0)
+
+
+def test_momentum_that_a_scheduler_sets_is_refused_at_the_step():
+    box = ModelBox()
+    one = worker(0, box)
+    torch.optim.lr_scheduler.OneCycleLR(one.optimizer, max_lr=LR, total_steps=9)
+    began = len(box.log)
+    with pytest.raises(ConfigError, match="cycle_momentum=False"):
+        one.run()
+    assert (len(box.log), one.values().tolist()) == (began, start().tolist())

@@ -187,3 +187,17 @@ def test_other_optimizers_and_settings_that_would_be_ignored_are_refused():
             EAMSGD(torch.optim.SGD([x], lr=0.1, **settings), ModelBox(), "run", workers=1)
     with pytest.raises(ConfigError, match="momentum"):
         EAMSGD(torch.optim.SGD([x], lr=0.1), ModelBox(), "run", momentum=1.0, workers=1)
+
+
+def test_momentum_that_a_scheduler_or_a_loaded_state_sets_is_refused_at_the_step():
+    box, x = ModelBox(), torch.nn.Parameter(torch.ones(2))
+    opt = EAMSGD(torch.optim.SGD([x], lr=0.1), box, "run", workers=1)
+    plain = opt.inner.state_dict()
+    torch.optim.lr_scheduler.OneCycleLR(opt, max_lr=0.5, total_steps=9)
+    x.grad, done = torch.ones(2), len(box.log)
+    with pytest.raises(ConfigError, match="cycle_momentum=False"):
+        opt.step()
+    assert (len(box.log), x.tolist()) == (done, [1.0, 1.0])
+    opt.load_state_dict(plain)
+    opt.step()
+    assert opt.steps == 1
