@@ -47,7 +47,8 @@ class WrappedOptimizer(HookedOptimizer):
 
     Raises:
         TypeError: an argument is not an optimizer or not a model.
-        ConfigError: the optimizer evaluates the model several times per step, as LBFGS does.
+        ConfigError: the optimizer evaluates the model several times per step, as LBFGS does, or
+            is a wrapper itself.
     """
 
     _given: int | None = None
@@ -70,6 +71,11 @@ class WrappedOptimizer(HookedOptimizer):
         group: dist.ProcessGroup | None = None,
     ) -> None:
         check_optimizer(optimizer)
+        if isinstance(optimizer, WrappedOptimizer):
+            raise ConfigError(
+                "this optimizer is a wrapper: close it, and wrap its inner one (.inner)",
+                optimizer=type(optimizer).__name__,
+            )
         check_model(model, optimizer)
         closure = inspect.signature(optimizer.step).parameters.get("closure")
         if closure is not None and closure.default is inspect.Parameter.empty:

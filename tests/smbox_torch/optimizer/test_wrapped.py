@@ -172,3 +172,10 @@ def test_an_optimizer_that_needs_a_closure_is_refused(weight: torch.nn.Parameter
     inner = torch.optim.SGD([weight], lr=1.0)
     torch.optim.lr_scheduler.StepLR(inner, step_size=1)  # puts a step of its own in its place
     assert Twice(inner).inner is inner
+
+
+def test_a_wrapper_is_not_wrapped_again(weight: torch.nn.Parameter):
+    optimizer = Twice(torch.optim.SGD([weight], lr=1.0))
+    with pytest.raises(ConfigError, match=r"is a wrapper.*\.inner"):
+        Twice(optimizer)
+    assert Twice(optimizer.inner).inner is optimizer.inner
