@@ -168,6 +168,17 @@ class ServerDownpour(BoxOptimizer):
         self._settle()
         self._exchange(push=True, fetch=True)
 
+    def _demand_loadable(self, state_dict: dict[str, Any], algorithm: str) -> None:
+        super()._demand_loadable(state_dict, algorithm)
+        saved_names, names = set(state_dict["centers"][-1]), set(self._servers[-1].states)
+        if saved_names != names:
+            raise ConfigError(
+                "this state belongs to another optimizer at the memory: pass server= as it was"
+                " passed when the state was saved",
+                saved=sorted(saved_names),
+                own=sorted(names),
+            )
+
     def _shared(self) -> Iterator[Shared]:
         yield from super()._shared()
         yield from map(_State, self._servers)

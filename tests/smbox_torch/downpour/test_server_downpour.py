@@ -217,3 +217,17 @@ def test_who_maximizes_is_refused():
     sgd = torch.optim.SGD([x], lr=0.1, maximize=True)
     with pytest.raises(ConfigError, match="negate the loss"):
         ServerDownpour(sgd, ModelBox(), "run", workers=1)
+
+
+@pytest.mark.parametrize(("saved_by", "server"), [("adam", "adagrad"), ("adagrad", "adam")])
+def test_a_state_of_another_server_is_refused_and_changes_nothing(saved_by: str, server: str):
+    with smbox.local(memory="64MiB") as box:
+        saving = worker(0, box, server=saved_by)
+        saving.run(2)
+        saved = saving.optimizer.state_dict()
+    with smbox.local(memory="64MiB") as box:
+        loading = worker(0, box, server=server)
+        with pytest.raises(ConfigError, match="server="):
+            loading.optimizer.load_state_dict(saved)
+        assert loading.optimizer.steps == 0
+        loading.run()
