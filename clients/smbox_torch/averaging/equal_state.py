@@ -3,12 +3,16 @@
 The ranks compare digests in the first round, and in the first round after anything other than
 a step wrote parameters: the rank that detects the write requests the comparison. The digests
 include the optimizer's state, because different momenta would make the ranks diverge.
+
+Every round compares a checksum of the groups' settings, such as the learning rate: a scheduler
+that follows the loss of one rank makes the ranks diverge, too.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 
@@ -16,7 +20,7 @@ from smbox.errors import ConfigError
 from smbox_torch.model.digest import digest
 from smbox_torch.model.tensor_versions import TensorVersions
 
-__all__ = ["EqualState", "check_equal"]
+__all__ = ["EqualState", "check_equal", "is_any_due"]
 
 
 class EqualState:
@@ -50,9 +54,23 @@ class EqualState:
         self.is_due = False
         self.record_writes()
 
+    def due(self) -> int:
+        """Return what the ranks compare in a round: settings, and whether a check is due."""
+        return (self._settings() & ~1) | self.is_due
+
     def digest(self) -> int:
-        """Return a checksum of parameters and state; one pass over them."""
-        return digest(self._tensors())
+        """Return a checksum of parameters, state and settings; one pass over them."""
+        return digest(self._tensors()) ^ self._settings()
+
+    def _settings(self) -> int:
+        """Return a checksum of the groups' numbers; those on a device would have to be read."""
+        found = [
+            value.tolist() if isinstance(value, torch.Tensor) else value
+            for group in self._optimizer.param_groups
+            for value in map(group.get, self._optimizer.defaults)
+            if isinstance(value, int | float | tuple) or _is_on_cpu(value)
+        ]
+        return zlib.crc32(repr(found).encode())
 
     def _tensors(self) -> Iterator[torch.Tensor]:
         for parameter in self._parameters():
@@ -61,6 +79,20 @@ class EqualState:
             for _, found in sorted(state.items()):
                 if isinstance(found, torch.Tensor):
                     yield found
+
+
+def _is_on_cpu(value: object) -> bool:
+    return isinstance(value, torch.Tensor) and value.is_cpu
+
+
+def is_any_due(dues: Sequence[int], present: Sequence[int]) -> bool:
+    """Return whether the ranks compare digests.
+
+    Args:
+        dues: :meth:`EqualState.due` of each rank.
+        present: ranks that have batches left; only their settings must be equal.
+    """
+    return any(due & 1 for due in dues) or len({dues[rank] for rank in present}) > 1
 
 
 def check_equal(digests: Mapping[int, int]) -> None:
@@ -79,9 +111,10 @@ def check_equal(digests: Mapping[int, int]) -> None:
     if ranks:
         names = " and ".join(map(str, ranks))
         raise ConfigError(
-            f"rank {names} has other parameters, or another optimizer state, than the other"
-            " ranks: load and change the model equally on all ranks, or load it before the"
-            " optimizer is wrapped; restart, or resume from a checkpoint",
+            f"rank {names} has other parameters, or another optimizer state or learning rate,"
+            " than the other ranks: load and change the model, and step schedulers, equally on"
+            " all ranks, or load it before the optimizer is wrapped; restart, or resume from a"
+            " checkpoint",
             ranks=ranks,
             digests=dict(sorted(digests.items())),
         )

@@ -128,7 +128,7 @@ class GradientRounds:
         if self._demand is not None:
             self._demand()
         self.equal_state.detect_writes()
-        self._mean.begin(self.weight, is_due=may_compare and self.equal_state.is_due)
+        self._mean.begin(self.weight, due=self.equal_state.due() if may_compare else 0)
         self._is_open = True
         self.discard()
         self._started_s = time.perf_counter()

@@ -21,7 +21,7 @@ from typing import Final
 import torch
 
 from smbox_torch.averaging.buckets import Bucket, SharedRows, described, plan, shared_nbytes
-from smbox_torch.averaging.equal_state import check_equal
+from smbox_torch.averaging.equal_state import check_equal, is_any_due
 from smbox_torch.averaging.host_memory import HostMemory
 from smbox_torch.averaging.mean import Follow, GradientViews
 from smbox_torch.averaging.packed import Packed, packed_nbytes
@@ -35,7 +35,7 @@ WRITTEN: Final = 0
 REDUCED: Final = 1
 STEPPED: Final = 2
 JOINED: Final = 3  # how often the rank has run out of batches, with its steps at the last time
-DUE: Final = 4  # whether the rank requests a comparison of parameters and states
+DUE: Final = 4  # odd: the rank requests a comparison; different ones do so too, see Mean
 DIGEST: Final = 5  # of the rank's parameters and states, with the number of its buckets
 """Counters of the rendezvous."""
 DIGEST_BITS: Final = 32
@@ -101,14 +101,14 @@ class HostMean:
 
     # -- while backward runs ---------------------------------------------------------------
 
-    def begin(self, weight: float, *, is_due: bool) -> None:
+    def begin(self, weight: float, *, due: int) -> None:
         """Begin a round, before its first gradient; ConfigError if the rows were moved."""
         self.rows.check()
         self._base = self._written
         self._left = [len(bucket.members) for bucket in self._buckets]
         self.rows.weights[self.rank] = weight
         self.rows.used[self.rank][:] = self._all_used
-        self.rendezvous.raise_to(DUE, is_due)
+        self.rendezvous.raise_to(DUE, due)
 
     def take(self, index: int) -> None:
         """Store a gradient; announce and reduce complete buckets."""
@@ -140,9 +140,10 @@ class HostMean:
                 skipped = behind(steps, [True] * len(steps))
                 self.rendezvous.give_up_skipped(skipped, steps)
             # Read this before the others continue: they would write the next round's, or join.
-            self.is_any_due = any(self.rendezvous.counters(DUE))
+            dues = self.rendezvous.counters(DUE)
             joins = [word >> STEPS_BITS for word in self.rendezvous.counters(JOINED)]
             self._present = [rank for rank, n in enumerate(joins) if n == min(joins)]
+            self.is_any_due = is_any_due(dues, self._present)
         self.rows.reduce(self._reduced - self._base, self.rank)
         self._reduced += 1
         if self._reduced - self._base == len(self._buckets):

@@ -34,12 +34,13 @@ class Mean(Protocol):
     nbytes: int
     is_any_due: bool
 
-    def begin(self, weight: float, *, is_due: bool) -> None:
+    def begin(self, weight: float, *, due: int) -> None:
         """Begin a round, without waiting.
 
         Args:
             weight: weight of this rank.
-            is_due: request that all ranks compare parameters and states.
+            due: odd requests that all ranks compare parameters and states. So do different
+                numbers, at most 2**32, of ranks that have batches left.
         """
 
     def take(self, index: int) -> None:

@@ -31,10 +31,10 @@ class AveragingOptimizer(WrappedOptimizer):
     therefore see the same values on all ranks, and all ranks step or none does. ``step`` raises
     StepMismatchError if a rank skipped a step or finished early.
 
-    All ranks must have the same parameters and state of the inner optimizer: load or change
-    them equally on all ranks. If they differ, the next ``backward`` raises ConfigError on all
-    ranks and names the ranks that differ. Writes through ``parameter.data`` on one rank go
-    undetected.
+    All ranks must have the same parameters, state and settings (learning rate) of the inner
+    optimizer: load or change them equally on all ranks. If they differ, the next ``backward``
+    raises ConfigError on all ranks and names the ranks that differ. Writes through
+    ``parameter.data`` on one rank go undetected.
 
     A subclass sets ``_rounds``; ``_frozen``, the parameters that are not averaged; and
     ``_model``, the model whose buffers are kept equal.

@@ -18,7 +18,7 @@ import torch
 
 from smbox.errors import ConfigError
 from smbox_torch.averaging.buckets import LOW_PRECISION, described
-from smbox_torch.averaging.equal_state import check_equal
+from smbox_torch.averaging.equal_state import check_equal, is_any_due
 from smbox_torch.averaging.mean import Follow, GradientViews
 from smbox_torch.averaging.packed import Packed, packed_nbytes
 from smbox_torch.averaging.steps import behind, leads, step_mismatch
@@ -29,7 +29,7 @@ WEIGHT: Final = 0
 STEPS: Final = 1
 IN_STEP: Final = 2  # 1: before a collective operation within a step; 0: before a round
 JOINED: Final = 3  # 1 + number of steps if this rank has no batches left; else 0
-DUE: Final = 4  # 1: this rank requests a comparison of DIGEST, in a row after the sums
+DUE: Final = 4  # odd: this rank requests a comparison of DIGEST, in a row after the sums
 DIGEST: Final = 5
 FLAGS: Final = 6  # columns before the flags
 
@@ -133,10 +133,10 @@ class SummedMean:
         self.is_any_due = False
         self.nbytes = by.nbytes(self._flats)
 
-    def begin(self, weight: float, *, is_due: bool) -> None:
+    def begin(self, weight: float, *, due: int) -> None:
         """Begin a round."""
         self._row[WEIGHT] = weight
-        self._row[DUE] = is_due
+        self._row[DUE] = due
         self._row[FLAGS:] = 1.0
 
     def take(self, index: int) -> None:
@@ -151,7 +151,8 @@ class SummedMean:
         self._table = None
         if table[:, IN_STEP].any():
             raise _in_another_step(table)
-        self.is_any_due = bool(table[:, DUE].any())
+        present = (table[:, JOINED] == 0).nonzero().flatten().tolist()
+        self.is_any_due = is_any_due([int(each) for each in table[:, DUE].tolist()], present)
         weight = self._row[WEIGHT].item()
         self._by.total(wide, weight)
         total = table[:, WEIGHT].sum().item()

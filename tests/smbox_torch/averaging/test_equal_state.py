@@ -12,7 +12,7 @@ import torch
 from smbox.errors import ConfigError
 from smbox.testing.model_box import ModelBox
 from smbox_torch import HybridSGD, ParameterServer, RingAllReduce, SyncGroup
-from smbox_torch.averaging.equal_state import check_equal
+from smbox_torch.averaging.equal_state import EqualState, check_equal
 from smbox_torch.averaging.optimizer import AveragingOptimizer
 from smbox_torch.world import World
 
@@ -99,7 +99,13 @@ def loads_a_momentum(net: torch.nn.Module, optimizer: AveragingOptimizer) -> Non
     optimizer.load_state_dict(momentum(3.0))
 
 
-CHANGES = [loads_the_model, loads_all_but_the_wrapper, loads_a_momentum]
+def follows_its_own_loss(net: torch.nn.Module, optimizer: AveragingOptimizer) -> None:
+    schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0)
+    for loss in (1.0, 2.0):
+        schedule.step(loss)
+
+
+CHANGES = [loads_the_model, loads_all_but_the_wrapper, loads_a_momentum, follows_its_own_loss]
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -122,6 +128,23 @@ def test_all_ranks_learn_that_one_has_loaded_something_else(
         return error.value.facts["ranks"]
 
     assert run_ranks(RANKS, work) == [[1]] * RANKS
+
+
+def test_schedules_that_are_equal_read_no_parameters(run_ranks, wrap: Wrap, monkeypatch):
+    digest, found = EqualState.digest, []
+    monkeypatch.setattr(EqualState, "digest", lambda own: found.append(1) or digest(own))
+
+    def work(world: World) -> float:
+        net = network()
+        with wrap(world, sgd(net)) as optimizer:
+            schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
+            for _ in range(3):
+                train(net, optimizer)
+                schedule.step()
+        return optimizer.param_groups[0]["lr"]
+
+    assert run_ranks(RANKS, work) == [0.0125] * RANKS
+    assert len(found) == RANKS  # in the first round
 
 
 def test_a_load_before_the_step_that_follows_a_backward_is_noticed_after_it(
