@@ -75,8 +75,9 @@ class Hogwild(JoinedOptimizer):
         ConfigError: this process cannot map the memory, a tensor is on another device or has a
             dtype that regions do not support, the model has none of the parameters, the state
             cannot be shared, or another algorithm uses the name; the model is unchanged. From
-            ``step``: the model was loaded or moved, its tensors were replaced, or the inner
-            optimizer cannot handle a sparse gradient; no step was done.
+            ``step``: the model was loaded or moved, its tensors were replaced, a part of the
+            state would not be shared, or the inner optimizer cannot handle a sparse gradient;
+            no step was done.
         LayoutMismatchError: another model uses this name, or the same model with a different
             choice of ``model=``; the model is unchanged.
     """
@@ -139,6 +140,8 @@ class Hogwild(JoinedOptimizer):
     def _check(self) -> None:
         """Raise ConfigError if a step is impossible or the model was changed since wrapping."""
         check_sparse(self.inner)
+        if self._state is not None:
+            self._state.check()
         self._owners.check()
         check_places(self._tensors.every, self._places, "the shared memory")
         if not self._has_begun and self._versions.have_changed():

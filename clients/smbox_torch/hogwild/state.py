@@ -87,6 +87,23 @@ class SharedState:
             for parameter, view in views.items():
                 self._optimizer.state[parameter][key] = view
 
+    def check(self) -> None:
+        """Raise ConfigError if a step would begin state that is not shared.
+
+        A parameter was unfrozen, or a scheduler or a loaded state has turned on a momentum.
+        """
+        keys = STATE_KEYS[type(self._optimizer)]
+        for group in self._optimizer.param_groups:
+            wanted = [self._views.get(key, {}) for key in _kept(self._optimizer, group, keys)]
+            for parameter in group["params"]:
+                if parameter.requires_grad and any(parameter not in each for each in wanted):
+                    raise ConfigError(
+                        "the state of a parameter would not be shared: unfreeze it, and set"
+                        " momentum and amsgrad (OneCycleLR sets a momentum), before the"
+                        " optimizer is wrapped, or use state='private'",
+                        shape=tuple(parameter.shape),
+                    )
+
     @torch.no_grad()
     def store(self) -> None:
         """Copy the optimizer's state, after it has loaded one, to the shared tensors."""
@@ -125,18 +142,23 @@ def _begin(
     parameter: torch.nn.Parameter,
     keys: tuple[str, ...],
 ) -> dict[str, torch.Tensor]:
-    if isinstance(optimizer, torch.optim.SGD):
-        if group["momentum"] == 0:
-            return {}
-        if group["dampening"] != 0:
-            raise ConfigError(
-                "SGD does not dampen its first momentum, so a shared momentum of zero differs:"
-                " use dampening=0 or state='private'"
-            )
-    if group.get("amsgrad"):
-        keys = (*keys, "max_exp_avg_sq")
+    kept = _kept(optimizer, group, keys)
+    if kept and group.get("dampening"):
+        raise ConfigError(
+            "SGD does not dampen its first momentum, so a shared momentum of zero differs:"
+            " use dampening=0 or state='private'"
+        )
     held = optimizer.state.get(parameter, {})
-    return {key: held[key] if key in held else _zero(key, parameter) for key in keys}
+    return {key: held[key] if key in held else _zero(key, parameter) for key in kept}
+
+
+def _kept(
+    optimizer: torch.optim.Optimizer, group: dict[str, Any], keys: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Return the names of the state that an optimizer keeps for the parameters of a group."""
+    if isinstance(optimizer, torch.optim.SGD) and group["momentum"] == 0:
+        return ()
+    return (*keys, "max_exp_avg_sq") if group.get("amsgrad") else keys
 
 
 def _zero(key: str, parameter: torch.nn.Parameter) -> torch.Tensor:

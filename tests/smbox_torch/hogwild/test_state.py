@@ -104,3 +104,18 @@ def test_plain_sgd_shares_nothing(box: Box):
 def test_what_cannot_be_shared_is_refused(box: Box, optimizer: torch.optim.Optimizer):
     with pytest.raises(ConfigError, match="private"):
         SharedState(box, "s", optimizer)
+
+
+def test_state_that_would_begin_after_the_wrapping_is_refused(box: Box):
+    frozen = weights()
+    frozen[0].requires_grad_(False)
+    thawed = torch.optim.Adam(frozen)
+    cycled = torch.optim.SGD(weights(), lr=0.1)
+    states = [SharedState(box, name, each) for name, each in (("a", thawed), ("s", cycled))]
+    for state in states:
+        state.check()
+    frozen[0].requires_grad_(True)
+    torch.optim.lr_scheduler.OneCycleLR(cycled, max_lr=0.5, total_steps=9)
+    for state in states:
+        with pytest.raises(ConfigError, match="private"):
+            state.check()
