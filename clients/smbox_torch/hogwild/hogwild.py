@@ -78,6 +78,8 @@ class Hogwild(JoinedOptimizer):
             ``step``: the model was loaded or moved, its tensors were replaced, a part of the
             state would not be shared, or the inner optimizer cannot handle a sparse gradient;
             no step was done.
+        LeaseLostError: from ``step``: another process has this worker's rank, or this is a
+            forked child of the worker; no step was done.
         LayoutMismatchError: another model uses this name, or the same model with a different
             choice of ``model=``; the model is unchanged.
     """
@@ -139,6 +141,7 @@ class Hogwild(JoinedOptimizer):
 
     def _check(self) -> None:
         """Raise ConfigError if a step is impossible or the model was changed since wrapping."""
+        self.team.check()
         check_sparse(self.inner)
         if self._state is not None:
             self._state.check()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from smbox.errors import ConfigError, RequestTimeoutError
+from smbox.errors import ConfigError, LeaseLostError, RequestTimeoutError
 from smbox_torch.hogwild.hogwild import Hogwild
 from smbox_torch.hogwild.hogwild_pp import HogwildPP
 from smbox_torch.world import World
@@ -237,3 +238,16 @@ def test_the_state_of_a_plain_optimizer_sets_the_one_inside(
         momentum = 1.0 if state == "private" else 0.0  # a shared one is everybody's
         assert optimizer.state[x]["momentum_buffer"].tolist() == [momentum] * 3
         assert (optimizer.steps, x.tolist()) == (0, [0.0] * 3)
+
+
+def test_a_forked_child_takes_no_step_for_its_parent(open_box, monkeypatch):
+    net = model()
+    with Hogwild(adam(net), open_box(), "run") as optimizer:
+        train(net, optimizer, range(1))
+        before, here = values(net), os.getpid()
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "getpid", lambda: here + 1)
+            with pytest.raises(LeaseLostError, match="parent process"):
+                train(net, optimizer, range(1))
+        assert (values(net), optimizer.steps) == (before, 1)
+        train(net, optimizer, range(1))
