@@ -94,7 +94,7 @@ class MDownpour(Downpour):
         check_settings(self.inner, "MDownpour", REFUSED)
         self._begin_exchange()
         self._outside_changes.collect()
-        self._outside_changes.push_if_any(self.center)
+        self._outside_changes.push_if_any(self.center, self.recorder)
         self._update.rebase()
         try:
             super()._advance()

@@ -18,6 +18,7 @@ from smbox_torch.boxes import Array
 from smbox_torch.downpour.partial_push import PartialPush
 from smbox_torch.model.flat import FlatParameters
 from smbox_torch.optimizer.center import Center
+from smbox_torch.optimizer.stats import Recorder
 
 __all__ = ["PendingUpdate"]
 
@@ -94,10 +95,12 @@ class PendingUpdate:
         with self.collecting():
             pass
 
-    def push_if_any(self, center: Center) -> None:
-        """Push the pending update to a center, if there is one."""
+    def push_if_any(self, center: Center, recorder: Recorder) -> None:
+        """Push the pending update to a center, if there is one, besides the worker's steps."""
         if self._has_pending and any(pending.any() for pending in self.pending):
             self.push(center)
+            center.note_own()
+            recorder.nbytes += center.sent_nbytes
         self.clear()
 
     def push(self, center: Center, *, fetch: bool = False) -> None:

@@ -151,7 +151,7 @@ class ServerDownpour(BoxOptimizer):
 
     def _push(self) -> None:
         lr = self.server_lr
-        self._outside_changes.push_if_any(self.center)
+        self._outside_changes.push_if_any(self.center, self.recorder)
         sent = self.center.operands(self.gathered)
         self._partial.push(
             self.gathered, sent, lambda at, gradient: self._servers[at].step(gradient, lr=lr)

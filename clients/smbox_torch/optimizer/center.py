@@ -147,6 +147,10 @@ class Center:
         self._seen = version
         return round((version - seen) / self._stripes()) - mine
 
+    def note_own(self) -> None:
+        """Exclude a further change by this worker from what :meth:`behind` returns next."""
+        self._seen += self._stripes()
+
     def _stripes(self) -> int:
         return max(1, -(-self.regions[0].nbytes // STRIPE_NBYTES))
 

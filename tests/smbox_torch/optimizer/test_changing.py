@@ -99,6 +99,7 @@ def test_a_change_between_steps_is_pushed_once(kind: type, settings: dict, chang
     found = changed_after_two_steps(opt, model, change)
     opt.close()
     assert (found, box.attach("run.float32").get()[0]) == (10, 10)
+    assert opt.stats().staleness.keys() == {0}  # no other worker has exchanged
 
 
 @pytest.mark.parametrize("change", BETWEEN)
@@ -141,3 +142,16 @@ def test_a_change_that_a_stream_would_overwrite_is_refused(steps: int):
 def train_one(opt: torch.optim.Optimizer, model: torch.nn.Module) -> None:
     model(torch.ones(2, 4)).mean().backward()
     opt.step()
+
+
+@pytest.mark.parametrize("kind", [MDownpour, ServerDownpour])
+def test_the_bytes_of_a_change_are_counted(kind: type):
+    counts = []
+    for change in (by_clipping_at_ten, lambda _: None):
+        model = ones()
+        sgd = torch.optim.SGD(model.parameters(), lr=0.0)
+        opt = kind(sgd, ModelBox(), "run", workers=1)
+        changed_after_two_steps(opt, model, change)
+        counts.append(opt.stats().nbytes)
+        opt.close()
+    assert counts[0] - counts[1] == 4 * 4  # four float32, sent once
