@@ -148,8 +148,12 @@ class EASGD(ElasticOptimizer):
         return {} if self._overlap is None else {"moves": self._overlap.state()}
 
     def _load_extra_state(self, extra: dict[str, Any]) -> None:
+        moves = extra.get("moves")
         if self._overlap is not None:
-            self._overlap.load_state(extra.get("moves"))
+            self._overlap.load_state(moves)
+        elif moves:  # saved with overlap: the center has them already
+            for buffer, move in zip(self.flat.buffers, moves, strict=True):
+                buffer.master.subtract(move)
 
     def _share(self) -> None:
         self.exchange()

@@ -227,7 +227,8 @@ class HybridSGD(SyncGroup):
             return
         self._demand_loadable(state_dict, self._settings.algorithm)
         self._exchange.finish()
-        self._role.load_state_dict(state_dict, force=force)
+        own = {**state_dict, "extra": {}}  # the moves are the exchange's
+        self._role.load_state_dict(own, force=force)
         self._exchange.load_state(state_dict["extra"]["moves"])
         self._adopt()
         self._rounds.equal_state.is_due = True

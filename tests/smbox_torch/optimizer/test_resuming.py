@@ -254,3 +254,17 @@ def test_what_streams_came_to_a_master_counts_once(restorer: int):
         pair[0].optimizer.stream()
         pair[0].step(0.0)
     np.testing.assert_array_equal(pair[0].x.detach(), torch.ones(4))
+
+
+@pytest.mark.parametrize("kind", [EASGD, EAMSGD])
+def test_a_move_that_was_pending_is_applied_without_overlap_too(kind: type):
+    whole = Worker(kind, ModelBox(), 0, 1, period=3, overlap=True)
+    for _ in range(3):
+        whole.step()
+    saved, before = copy.deepcopy(whole.optimizer.state_dict()), whole.x.tolist()
+    whole.optimizer.close(exchange=False)  # subtracts the move
+    assert whole.x.tolist() != before
+    rest = Worker(kind, ModelBox(), 0, 1, period=3)
+    rest.optimizer.load_state_dict(saved)
+    rest.optimizer.close(exchange=False)
+    assert rest.x.tolist() == pytest.approx(whole.x.tolist())
