@@ -47,8 +47,7 @@ class WrappedOptimizer(HookedOptimizer):
 
     Raises:
         TypeError: an argument is not an optimizer or not a model.
-        ConfigError: the optimizer evaluates the model several times per step, as LBFGS does, or
-            is a wrapper itself.
+        ConfigError: the optimizer's step needs a closure (LBFGS), or it is a wrapper itself.
     """
 
     _given: int | None = None
@@ -191,7 +190,8 @@ class WrappedOptimizer(HookedOptimizer):
         if digest(self._members()) != self._given:
             raise ConfigError(
                 "the model was changed after the optimizer was wrapped: load the model before"
-                " wrapping. To resume a run, use the optimizer's load_state_dict",
+                " wrapping, and renorm_ an Embedding(max_norm=), which changes in forward,"
+                " below max_norm. To resume a run, use the optimizer's load_state_dict",
                 optimizer=type(self).__name__,
             )
         self._given = None

@@ -222,3 +222,21 @@ def test_states_have_that_form_without_a_center_too(kind: type, open_box):
         opt.load_state_dict(state)
         assert opt.steps == 1
         check_that_a_part_is_refused(opt)
+
+
+def test_a_table_that_changes_in_forward_is_brought_below_its_norm_before_wrapping():
+    def train_table(*, is_short: bool) -> torch.optim.Optimizer:
+        table = torch.nn.Embedding(50, 8, max_norm=0.5)
+        if is_short:
+            table.weight.data.renorm_(2, 0, 0.99 * 0.5)
+        sgd = torch.optim.SGD(table.parameters(), lr=0.1)
+        opt = EASGD(sgd, ModelBox(), "run", workers=1)
+        for _ in range(3):
+            opt.zero_grad()
+            table(torch.arange(50)).square().sum().backward()
+            opt.step()
+        return opt
+
+    with pytest.raises(ConfigError, match="max_norm"):
+        train_table(is_short=False)
+    assert train_table(is_short=True).steps == 3
