@@ -36,8 +36,7 @@ class WrappedOptimizer(HookedOptimizer):
     was changed before the first step. A subclass whose model may change does not call it.
 
     Args:
-        optimizer: the inner optimizer; it does the local steps. Its ``step`` must not need a
-            closure.
+        optimizer: the inner optimizer; it does the local steps, without a closure.
         model: the model that has the parameters, or None.
         group: the process group over which a step averages, or None.
 
@@ -266,16 +265,17 @@ class WrappedOptimizer(HookedOptimizer):
         """Load the state of a plain torch optimizer into the inner one."""
         if not is_plain(state_dict):
             raise ConfigError(
-                "this is not the state of a torch.optim optimizer: it lacks 'state' and"
-                " 'param_groups'",
+                "not the state of a torch.optim optimizer: it lacks state or param_groups",
                 keys=sorted(map(str, state_dict)),
             )
+        before = self.inner.state, self.inner.param_groups
         try:
             self.inner.load_state_dict(state_dict)
-        except ValueError as error:
+        except (ValueError, KeyError) as error:
+            self.inner.state, self.inner.param_groups = before
             raise ConfigError(
-                "this state belongs to an optimizer with other parameter groups: build the"
-                f" model and its groups as they were when it was saved ({error})",
+                "this state belongs to another class of optimizer or to other groups: build the"
+                f" model, optimizer and groups as they were when it was saved ({error})",
                 optimizer=type(self.inner).__name__,
             ) from error
         self._inner_loaded()  # an optimizer may load without calling hooks

@@ -179,3 +179,17 @@ def test_a_wrapper_is_not_wrapped_again(weight: torch.nn.Parameter):
     with pytest.raises(ConfigError, match=r"is a wrapper.*\.inner"):
         Twice(optimizer)
     assert Twice(optimizer.inner).inner is optimizer.inner
+
+
+def test_a_state_of_another_class_of_optimizer_changes_nothing(weight: torch.nn.Parameter):
+    other = torch.optim.SGD([weight], lr=0.5, momentum=0.5)
+    weight.grad = torch.ones(2)
+    other.step()
+    optimizer = Twice(torch.optim.Adam([weight], lr=0.1))
+    optimizer.step()
+    with pytest.raises(ConfigError, match="another class of optimizer"):
+        optimizer.load_state_dict(other.state_dict())
+    assert optimizer.param_groups is optimizer.inner.param_groups
+    assert optimizer.state is optimizer.inner.state
+    assert optimizer.inner.param_groups[0]["lr"] == 0.1
+    optimizer.step()
