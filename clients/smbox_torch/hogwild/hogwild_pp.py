@@ -43,7 +43,6 @@ from smbox_torch.hogwild.model import ModelTensors
 from smbox_torch.hogwild.state import share
 from smbox_torch.hogwild.token_ring import TokenRing, ring_words
 from smbox_torch.optimizer.checkpoint import is_plain
-from smbox_torch.workers.claim import claim
 from smbox_torch.workers.joining import LEASE_S
 from smbox_torch.world import World, world_or_launched
 
@@ -142,7 +141,7 @@ class HogwildPP(Hogwild):
 
     def _map(self, box: Box, name: str) -> ModelTensors:
         """Create or map the models of all clusters, with the first worker's values."""
-        claim(box, name, type(self).__name__, self._tensors.every, self._agreed())
+        self._claim(box, name)
         self._models = self._tensors.views(box, name, self.clusters)
         return self._models[self.cluster]
 

@@ -21,6 +21,7 @@ from smbox_torch.model.device import await_device
 from smbox_torch.model.flat import FlatParameters, checked, other_buffers
 from smbox_torch.model.matching import names_of
 from smbox_torch.model.module_slots import ModuleSlots
+from smbox_torch.model.order import check_order
 from smbox_torch.model.others import check_others
 from smbox_torch.model.precision import Precision
 from smbox_torch.model.restoring import check_same_model, restore
@@ -44,9 +45,8 @@ __all__ = ["BoxOptimizer"]
 class BoxOptimizer(JoinedOptimizer):
     """An optimizer whose steps also exchange the parameters with a memory box.
 
-    The constructor makes the parameters views of flat buffers and sets them to the center,
-    which begins with the first worker's values. Afterwards, parameter groups cannot be added,
-    and the model cannot be moved to another device or dtype.
+    The constructor makes the parameters views of flat buffers and sets them to the center (the
+    first worker's values). Then the model cannot be moved to another device or dtype.
 
     Args:
         optimizer: does the local steps; its parameters are exchanged.
@@ -70,8 +70,8 @@ class BoxOptimizer(JoinedOptimizer):
 
     Raises:
         TypeError, LimitError: an argument has a wrong type, or the name of the run is invalid.
-        ConfigError: invalid arguments, an unknown number of workers, a member or a name that
-            another optimizer uses, or parameters that cannot be exchanged; nothing was created.
+        ConfigError: invalid arguments, an unknown number of workers, a member or name in use,
+            parameters that cannot be exchanged, or another order; nothing was changed.
         RankTakenError: another live process has this rank; nothing was changed.
         LayoutMismatchError: the center of this name belongs to another model.
     """
@@ -101,6 +101,8 @@ class BoxOptimizer(JoinedOptimizer):
         if isinstance(workers, Member):
             check_uncounted(workers)
         claim(box, name, type(self).__name__, members, self._agreed() | statistics_of(model))
+        self._names = names_of(optimizer, model)
+        check_order(box, name, members, self._names)
         self._model = model
         self._join(team_of(box, name, workers, rank=rank, lease_s=lease_s))
         self.flat = FlatParameters(members, gradients=gradients, precision=self._precision)
@@ -112,7 +114,6 @@ class BoxOptimizer(JoinedOptimizer):
         flats = [center.flat for center in self._centers()]
         self._slots = ModuleSlots(model, chain.from_iterable(flat.tensors for flat in flats))
         self._counts = [] if model is None else other_buffers(model)
-        self._names = names_of(optimizer, model)
         self._own = self.own = WorkerValues(flats)
         self._remember()
 
