@@ -18,6 +18,8 @@ import torch
 
 from smbox.errors import ConfigError
 from smbox_torch.model.digest import digest
+from smbox_torch.model.matching import names_of
+from smbox_torch.model.order import order_of
 from smbox_torch.model.tensor_versions import TensorVersions
 
 __all__ = ["EqualState", "check_equal", "is_any_due"]
@@ -28,13 +30,16 @@ class EqualState:
 
     Args:
         optimizer: the inner optimizer.
+        model: that names the parameters, or None.
 
     Attributes:
         is_due: whether the ranks have to compare.
     """
 
-    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+    def __init__(self, optimizer: torch.optim.Optimizer, model: torch.nn.Module | None) -> None:
         self._optimizer = optimizer
+        order = order_of([*self._parameters()], names_of(optimizer, model))
+        self._order = zlib.crc32(str(order).encode())
         self._versions = TensorVersions(self._parameters())
         self.is_due = True
 
@@ -59,8 +64,8 @@ class EqualState:
         return (self._settings() & ~1) | self.is_due
 
     def digest(self) -> int:
-        """Return a checksum of parameters, state and settings; one pass over them."""
-        return digest(self._tensors()) ^ self._settings()
+        """Return a checksum of parameters, their order, state and settings; one pass."""
+        return digest(self._tensors()) ^ self._settings() ^ self._order
 
     def _settings(self) -> int:
         """Return a checksum of the groups' numbers; those on a device would have to be read."""
@@ -111,10 +116,10 @@ def check_equal(digests: Mapping[int, int]) -> None:
     if ranks:
         names = " and ".join(map(str, ranks))
         raise ConfigError(
-            f"rank {names} has other parameters, or another optimizer state or learning rate,"
-            " than the other ranks: load and change the model, and step schedulers, equally on"
-            " all ranks, or load it before the optimizer is wrapped; restart, or resume from a"
-            " checkpoint",
+            f"rank {names} has other parameters, another order of them, another optimizer state"
+            " or another learning rate than the other ranks: build, load and change the model,"
+            " and step schedulers, equally on all ranks, or load it before the optimizer is"
+            " wrapped; restart, or resume from a checkpoint",
             ranks=ranks,
             digests=dict(sorted(digests.items())),
         )

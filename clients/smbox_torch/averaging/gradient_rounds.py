@@ -65,7 +65,7 @@ class GradientRounds:
         self.recorder = Recorder() if recorder is None else recorder
         self.weight = 1.0
         self.enabled = True
-        self.equal_state = EqualState(optimizer)
+        self.equal_state = EqualState(optimizer, model)
         self._averaged: list[Callable[[], torch.Tensor | None]] | None = None
         self.steps = 0
         self._is_open = self._is_broken = False

@@ -34,7 +34,7 @@ from smbox_torch.checks import lease
 from smbox_torch.hogwild.model import ModelTensors, TensorOwners, tensors_of
 from smbox_torch.hogwild.state import SharedState
 from smbox_torch.model.matching import names_of
-from smbox_torch.model.order import check_order
+from smbox_torch.model.order import order_of
 from smbox_torch.model.others import check_others, other_parameters
 from smbox_torch.model.places import check_places, places_of
 from smbox_torch.model.restoring import pairs_of
@@ -137,8 +137,8 @@ class Hogwild(JoinedOptimizer):
 
     def _claim(self, box: Box, name: str) -> None:
         """Claim the name, or check that this worker has the model of the first one."""
-        claim(box, name, type(self).__name__, self._tensors.every, self._agreed())
-        check_order(box, name, self._tensors.parameters, names_of(self.inner, self._owner))
+        order = order_of(self._tensors.parameters, names_of(self.inner, self._owner))
+        claim(box, name, type(self).__name__, self._tensors.every, self._agreed(), order=order)
 
     def _map(self, box: Box, name: str) -> ModelTensors:
         """Return the shared tensors that replace the model's."""

@@ -21,7 +21,7 @@ from smbox_torch.model.device import await_device
 from smbox_torch.model.flat import FlatParameters, checked, other_buffers
 from smbox_torch.model.matching import names_of
 from smbox_torch.model.module_slots import ModuleSlots
-from smbox_torch.model.order import check_order
+from smbox_torch.model.order import order_of
 from smbox_torch.model.others import check_others
 from smbox_torch.model.precision import Precision
 from smbox_torch.model.restoring import check_same_model, restore
@@ -100,9 +100,9 @@ class BoxOptimizer(JoinedOptimizer):
         check_workers(workers, rank=rank, lease_s=lease_s)
         if isinstance(workers, Member):
             check_uncounted(workers)
-        claim(box, name, type(self).__name__, members, self._agreed() | statistics_of(model))
         self._names = names_of(optimizer, model)
-        check_order(box, name, members, self._names)
+        agreed, order = self._agreed() | statistics_of(model), order_of(members, self._names)
+        claim(box, name, type(self).__name__, members, agreed, order=order)
         self._model = model
         self._join(team_of(box, name, workers, rank=rank, lease_s=lease_s))
         self.flat = FlatParameters(members, gradients=gradients, precision=self._precision)

@@ -2,8 +2,8 @@
 
 A region ``NAME.algorithm`` of 512 bytes holds them as text. Its first contents never change.
 
-    EASGD 1f0c9a3e statistics=2
-    algorithm, checksum of shapes and dtypes, settings that all workers must share
+    EASGD 1f0c9a3e 5d11b0c2.9e0b77a1 statistics=2
+    algorithm, checksum of shapes and dtypes, order of the names, settings of all workers
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ __all__ = ["claim", "claim_of"]
 
 RECORD_NBYTES: Final = 512
 NOTHING: Final[Mapping[str, object]] = {}
+UNKNOWN: Final = "-"
 
 
 def claim(
@@ -31,6 +32,8 @@ def claim(
     algorithm: str,
     tensors: Sequence[torch.Tensor],
     settings: Mapping[str, object] = NOTHING,
+    *,
+    order: str | None = None,
 ) -> None:
     """Claim the name of a run, or check that an earlier claim has the same contents.
 
@@ -40,10 +43,12 @@ def claim(
         algorithm: algorithm that uses the run's regions.
         tensors: parameters, in the order of the optimizer.
         settings: settings that all workers must share: numbers, and words without spaces.
+        order: the parameters' names and their order, see ``order_of``; None: unknown.
 
     Raises:
         TypeError, LimitError, ConfigError: ``box`` is not a box, the name is not valid, or
-            another algorithm or other settings use it; nothing was changed.
+            another algorithm, other settings or another order of the same names use it;
+            nothing was changed.
         LayoutMismatchError: the same algorithm uses the name with another model; nothing was
             changed.
     """
@@ -51,15 +56,17 @@ def claim(
     check_prefix(name)
     layout = [(tuple(tensor.shape), str(tensor.dtype)) for tensor in tensors]
     pairs = [f"{key}={value}" for key, value in sorted(settings.items())]
-    ours = " ".join((algorithm, f"{zlib.crc32(repr(layout).encode()):08x}", *pairs))
+    checksum = f"{zlib.crc32(repr(layout).encode()):08x}"
+    ours = " ".join((algorithm, checksum, order or UNKNOWN, *pairs))
     assert len(ours) <= RECORD_NBYTES, "settings are few and short"
     record = np.frombuffer(ours.encode().ljust(RECORD_NBYTES, b"\0"), np.uint8)
     region = box.create(
         claim_of(name), shape=record.shape, dtype="uint8", init=record, exist_ok=True
     )
     found = region.get().tobytes().rstrip(b"\0").decode(errors="replace")
-    if found != ours:
-        raise _mismatch(found, ours, name)
+    problem = _mismatch(found, ours, name)
+    if problem is not None:
+        raise problem
 
 
 def claim_of(name: str) -> str:
@@ -67,13 +74,14 @@ def claim_of(name: str) -> str:
     return f"{name}.algorithm"
 
 
-def _mismatch(found: str, ours: str, name: str) -> ConfigError | LayoutMismatchError:
+def _mismatch(found: str, ours: str, name: str) -> ConfigError | LayoutMismatchError | None:
     """Return the error for a claim that differs from the first one."""
     cure = (
         "choose another name, or remove each region of the old run by smbox rm: their names"
         f" begin with {name!r} and a dot"
     )
-    (algorithm, layout, *known), (mine, shape, *given) = found.split(" "), ours.split(" ")
+    algorithm, layout, order, *known = found.split(" ")
+    mine, shape, turned, *given = ours.split(" ")
     if algorithm != mine:
         return ConfigError(
             f"another algorithm uses this name: {cure}", name=name, used_by=algorithm
@@ -82,11 +90,25 @@ def _mismatch(found: str, ours: str, name: str) -> ConfigError | LayoutMismatchE
         return LayoutMismatchError(
             f"a model of other shapes or dtypes uses this name: {cure}", name=name
         )
+    if known == given:
+        return _reordered(order, turned, name)
     theirs, here = (dict(pair.split("=", 1) for pair in pairs) for pairs in (known, given))
     differing = [key for key in sorted(theirs.keys() & here.keys()) if theirs[key] != here[key]]
     shown = ", ".join(f"{key} {here[key]} here and {theirs[key]}" for key in differing)
     return ConfigError(
         f"all workers of a run must have the same settings, but there is {shown} in the run:"
         f" correct it, or {cure}",
+        name=name,
+    )
+
+
+def _reordered(order: str, turned: str, name: str) -> ConfigError | None:
+    """Return the error for an order that differs from the first one; other names have none."""
+    if turned == order or turned.partition(".")[0] != order.partition(".")[0]:
+        return None
+    return ConfigError(
+        "this optimizer has the parameters in another order than the first worker's, and would"
+        " exchange each with another one: build its groups in the order of model.parameters(),"
+        " not of a set",
         name=name,
     )

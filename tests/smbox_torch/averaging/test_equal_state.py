@@ -130,6 +130,22 @@ def test_all_ranks_learn_that_one_has_loaded_something_else(
     assert run_ranks(RANKS, work) == [[1]] * RANKS
 
 
+@pytest.mark.parametrize("wrap", KINDS[:-1], indirect=True)  # the last refuses the wrapping
+def test_ranks_whose_parameters_have_another_order_learn_it_before_a_step(
+    run_ranks, wrap: Wrap
+):
+    def work(world: World) -> int:
+        net = torch.nn.Sequential(*(torch.nn.Linear(4, 4, bias=False) for _ in range(2)))
+        named = list(net.named_parameters())[:: -1 if world.rank else 1]
+        with wrap(world, torch.optim.SGD(named, lr=0.1)) as optimizer:
+            with pytest.raises(ConfigError, match="another order"):
+                net(torch.ones(2, 4)).sum().backward()
+            optimizer.close(exchange=False)
+        return optimizer.steps
+
+    assert run_ranks(RANKS, work) == [0] * RANKS
+
+
 def test_schedules_that_are_equal_read_no_parameters(run_ranks, wrap: Wrap, monkeypatch):
     digest, found = EqualState.digest, []
     monkeypatch.setattr(EqualState, "digest", lambda own: found.append(1) or digest(own))
