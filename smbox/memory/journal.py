@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any, Final, Self
 
 import numpy as np
@@ -20,7 +20,7 @@ from smbox.memory import layout, orders, process
 from smbox.memory.layout import LockByte, Slot, SlotState
 from smbox.memory.locks import LockFile
 from smbox.memory.orders import Block
-from smbox.memory.segment import Segment, create_filled, listing
+from smbox.memory.segment import NoSegmentError, Segment, create_filled, listing
 from smbox.native import library
 
 BLOCK_NBYTES: Final = 4 * 1024
@@ -72,14 +72,18 @@ class Writer:
         """
         locks = LockFile(node)  # garbage collection closes it if this fails
         slot_id = _new_id(locks)
-        with create_filled(node, layout.slot_name(node, slot_id), Slot.NBYTES) as segment:
-            words = slot_words(segment)
-            words[Slot.MAGIC] = Slot.MAGIC_VALUE
-            words[Slot.FORMAT] = layout.FORMAT
-            words[Slot.ID] = slot_id
-            words[Slot.PID], words[Slot.PID_STARTED] = process.identity()
-            words[Slot.STATE] = SlotState.FREE
-        return cls(segment, locks)
+        name = layout.slot_name(node, slot_id)
+        while True:
+            # A node that starts removes incomplete segments.
+            with suppress(NoSegmentError, FileNotFoundError):
+                with create_filled(node, name, Slot.NBYTES) as segment:
+                    words = slot_words(segment)
+                    words[Slot.MAGIC] = Slot.MAGIC_VALUE
+                    words[Slot.FORMAT] = layout.FORMAT
+                    words[Slot.ID] = slot_id
+                    words[Slot.PID], words[Slot.PID_STARTED] = process.identity()
+                    words[Slot.STATE] = SlotState.FREE
+                return cls(segment, locks)
 
     def close(self) -> None:
         """Remove the slot. Call it only between commits."""

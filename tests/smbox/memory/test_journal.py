@@ -29,6 +29,23 @@ def test_an_abandoned_slot_stays(memory):
     assert memory.sweep_slots() == 1
 
 
+@pytest.mark.parametrize("step", ["allocate", "rename"])
+def test_a_slot_is_made_beside_a_node_that_starts(memory, monkeypatch, step):
+    """A start removes incomplete segments, which may be those of a living client."""
+    starts = iter([lambda made: made.unlink()])
+    original = getattr(Segment, step)
+
+    def beside_a_start(segment, *arguments):
+        next(starts, lambda made: None)(segment)
+        original(segment, *arguments)
+
+    monkeypatch.setattr(Segment, step, beside_a_start)
+    writer = Writer.create(memory.name)
+    assert journal.is_alive(memory.name, writer.slot_id)
+    assert not listing(f"smbox.{memory.name}.building.")
+    writer.close()
+
+
 def test_there_is_no_slot_without_memory():
     with pytest.raises(SegmentError):
         Writer.create("no-such-node")
