@@ -113,8 +113,8 @@ class Batch:
         Raises:
             RequestTimeoutError: the batch is over; ``.handle.outcome()`` returns its effect.
         """
-        self._is_over = True
-        if kind is None and len(self):
+        is_sent, self._is_over = self._is_over, True
+        if kind is None and len(self) and not is_sent:
             changes = Changes("batch", None, self._operations)
             self._paths.finish(changes, self._timeout_s)
 

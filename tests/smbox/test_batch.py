@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import numpy as np
 import pytest
 
@@ -97,10 +99,23 @@ def test_a_change_uses_no_array_that_an_earlier_one_writes(box):
 
 def test_a_batch_is_sent_once(box):
     region = box.create("some", shape=(4,))
-    with box.batch() as batch:
+    with box.batch() as batch, batch:
+        batch.accumulate(region, np.ones(4, np.float32))
+    with batch:
         pass
+    assert region.version == 1
     with pytest.raises(ConfigError):
         batch.put(region, np.ones(4, np.float32))
+
+
+def test_a_batch_whose_block_failed_is_never_sent(box):
+    region = box.create("some", shape=(4,))
+    with suppress(ZeroDivisionError), box.batch() as batch:
+        batch.put(region, np.ones(4, np.float32))
+        raise ZeroDivisionError
+    with batch:
+        pass
+    assert region.version == 0
 
 
 def test_a_failure_stops_no_other_change(box):
