@@ -50,7 +50,7 @@ class Lock(Holder):
         self, memory: Directory, name: str, *, lease_s: float, timeout_s: float
     ) -> None:
         check_prefix(name, _SUFFIX_NBYTES)
-        if not timeout_s >= 0.0:
+        if not check_seconds(timeout_s) >= 0.0:
             raise ConfigError("timeout_s must be a number of seconds", timeout_s=timeout_s)
         check_lease(lease_s)
         roster = Roster(memory, f"{name}{_SUFFIX}", capacity=1)

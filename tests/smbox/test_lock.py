@@ -150,7 +150,7 @@ def test_a_lease_is_a_positive_time(box, lease_s):
         box.lock("door", lease_s=lease_s)
 
 
-@pytest.mark.parametrize("timeout_s", [-1.0, float("nan")])
+@pytest.mark.parametrize("timeout_s", [-1.0, float("nan"), "5", None])
 def test_a_timeout_is_a_time(box, timeout_s):
     with pytest.raises(ConfigError):
         box.lock("door", timeout_s=timeout_s)
