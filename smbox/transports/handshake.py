@@ -17,6 +17,7 @@ import zmq
 from smbox.deadline import left_s
 from smbox.errors import AccessDeniedError, ConnectError, SmboxError
 from smbox.keys import ClientKey
+from smbox.limits import within
 from smbox.transports.zeromq import process_context, set_curve_keys
 
 PROBE_S: Final = 2.0
@@ -51,7 +52,8 @@ def handshake_error(
         key: of this client; None: it has none.
         deadline_s: monotonic seconds at which it returns at the latest.
     """
-    mechanism = _mechanism_at(address, _until(deadline_s))
+    until_s = _until(deadline_s)
+    mechanism = within(left_s(until_s), lambda: _mechanism_at(address, until_s))
     if mechanism == b"CURVE" and key is None:
         return AccessDeniedError(
             "the node refuses clients without a key: pass key=, or set SMBOX_KEY",
@@ -85,7 +87,7 @@ def _mechanism_at(address: str, deadline_s: float) -> bytes | None:
                 if not part:
                     return None
                 greeting += part
-    except OSError:  # no peer, or no answer
+    except (OSError, UnicodeError):  # no such name, no peer, or no answer
         return None
     return greeting[MECHANISM].rstrip(b"\0")
 

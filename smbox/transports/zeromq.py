@@ -35,7 +35,7 @@ from zmq.utils.garbage import GarbageCollectorThread, gc
 
 from smbox.errors import ConnectError, TransportError
 from smbox.keys import ClientKey
-from smbox.limits import refusal, start_thread
+from smbox.limits import refusal, start_thread, within
 from smbox.wire.header import Buffer
 
 LENT_NBYTES_MIN: Final = 256 * 1024
@@ -117,20 +117,17 @@ def resolution_error(address: str) -> str | None:
     if not address.startswith("tcp://"):
         return None
     host = address.removeprefix("tcp://").rpartition(":")[0].strip("[]")
-    reasons: list[str] = []
 
-    def resolve() -> None:
+    def resolve() -> str | None:
         try:
             socket.getaddrinfo(host, None)
         except (socket.gaierror, UnicodeError) as error:
-            reasons.append(f"{error}; check its spelling")
+            return f"{error}; check its spelling"
         except OSError as error:
-            reasons.append(str(refusal("look it up", error)))
+            return str(refusal("look it up", error))
+        return None
 
-    thread = threading.Thread(target=resolve, name="smbox-resolve", daemon=True)
-    start_thread(thread.start)
-    thread.join(RESOLVE_S)
-    return reasons[0] if reasons else None
+    return within(RESOLVE_S, resolve)
 
 
 def process_context() -> zmq.Context[zmq.Socket[bytes]]:

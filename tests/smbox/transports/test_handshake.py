@@ -43,3 +43,16 @@ def test_a_deadline_ends_a_look_at_a_greeting_that_never_ends(dripping):
     began_s = time.monotonic()
     assert handshake_error(dripping, None, began_s + 0.1) is None
     assert time.monotonic() - began_s < PROBE_S / 2
+
+
+def test_a_name_server_that_does_not_answer_keeps_nobody_waiting(monkeypatch):
+    answers = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_: answers.wait(20.0) and [])
+    began_s = time.monotonic()
+    assert handshake_error("tcp://node:5555", None, began_s + 0.1) is None
+    assert time.monotonic() - began_s < PROBE_S / 2
+    answers.set()
+
+
+def test_a_name_that_no_host_can_have_is_no_failure():
+    assert handshake_error("tcp://a..b:5555", None, math.inf) is None
