@@ -239,7 +239,7 @@ class Channel(ThreadQueue[Transfer]):
             flight.answer(message, reply)
             transfer = message.transfer
             if transfer.is_change and transfer.error is not None and not transfer.is_cancelled:
-                self._unreported = self._unreported or transfer.error
+                self.unreported = self.unreported or transfer.error
 
     def _resume(self, reply: Reply) -> None:
         """Settle what was in flight by the number applied last, and queue the rest."""
@@ -253,7 +253,7 @@ class Channel(ThreadQueue[Transfer]):
         """Fail all transfers; the next one begins a new session."""
         for transfer in self.flight.transfers:
             if transfer.is_change and not transfer.is_done and not transfer.is_cancelled:
-                self._unreported = self._unreported or error
+                self.unreported = self.unreported or error
             transfer.fail(error)
         self.flight.clear()
         self._connection.lose()

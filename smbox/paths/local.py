@@ -6,6 +6,7 @@ with its own writer; all threads share the mapped regions.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -200,6 +201,11 @@ class LocalPath(ThreadedPath[LocalQueue]):
         self._regions.abandon()
 
     def _new_queue(self) -> LocalQueue:
+        with self._mutex:
+            for other in self._queues:
+                if other.is_orphaned and other.unreported:  # for ``flush`` to raise
+                    other.thread = threading.current_thread()
+                    return other
         try:
             queue = LocalQueue(self._regions)
         except NoSegmentError:

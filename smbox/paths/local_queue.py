@@ -212,7 +212,7 @@ class LocalQueue(ThreadQueue[LocalWork[Any]]):
                 work.error, work.is_done = error, True  # in one line, or it is tried again
             work.busy = None
             work.is_done = True
-        self._unreported = self._unreported or work.error
+        self.unreported = self.unreported or work.error
         self.completed += 1
         self._works.popleft()
         work.free_resources()

@@ -46,12 +46,13 @@ class ThreadQueue(Generic[T]):
     Attributes:
         thread: the owner.
         completed: number of requests, or parts of requests, that have ended.
+        unreported: a change's error that no call has raised.
     """
 
     def __init__(self) -> None:
         self.completed = 0
         self.thread = threading.current_thread()
-        self._unreported: SmboxError | None = None  # a change's error that no call has raised
+        self.unreported: SmboxError | None = None
         self._renew_locks()
 
     def _renew_locks(self) -> None:
@@ -81,7 +82,7 @@ class ThreadQueue(Generic[T]):
         """
         if not all(self.drive(work, deadline_s) for work in self._pending()):
             return False
-        unreported, self._unreported = self._unreported, None
+        unreported, self.unreported = self.unreported, None
         if unreported is not None:
             raise unreported
         return True
@@ -116,8 +117,8 @@ class ThreadQueue(Generic[T]):
 
     def mark_reported(self, work: T) -> None:
         """Note that a call raises the error of this request."""
-        if self._unreported is work.error:
-            self._unreported = None
+        if self.unreported is work.error:
+            self.unreported = None
 
     def facts(self) -> dict[str, object]:
         """Return what blocks the queue, for a timeout error."""

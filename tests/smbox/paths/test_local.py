@@ -152,6 +152,18 @@ def test_flush_tells_what_failed_unseen(box, held):
     assert kept.get().tolist() == [1, 1, 1, 1]
 
 
+def test_flush_tells_what_failed_in_a_thread_that_has_ended(box):
+    kept, freed = box.create("kept", shape=(4,)), box.create("freed", shape=(4,))
+    ones = np.ones(4, np.float32)
+    box.free(freed)
+    for region in (freed, kept):
+        in_threads(1, lambda _, region=region: region.put_nb(ones))
+    with pytest.raises(RegionFreedError):
+        box.flush()
+    box.flush()
+    assert kept.get().tolist() == [1, 1, 1, 1]
+
+
 def test_freed_regions_are_let_go(solo, box):
     for index in range(5):
         region = box.create(f"r{index}", shape=(4,))
