@@ -6,7 +6,6 @@ with its own writer; all threads share the mapped regions.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -201,11 +200,6 @@ class LocalPath(ThreadedPath[LocalQueue]):
         self._regions.abandon()
 
     def _new_queue(self) -> LocalQueue:
-        with self._mutex:
-            for other in self._queues:
-                if other.is_orphaned and other.unreported:  # for ``flush`` to raise
-                    other.thread = threading.current_thread()
-                    return other
         try:
             queue = LocalQueue(self._regions)
         except NoSegmentError:
@@ -215,5 +209,6 @@ class LocalPath(ThreadedPath[LocalQueue]):
             orphans = [other for other in self._queues if other.is_orphaned]
             self._queues = [other for other in self._queues if other not in orphans] + [queue]
         for other in orphans:
+            queue.unreported = queue.unreported or other.unreported  # for ``flush`` to raise
             other.close()
         return queue
