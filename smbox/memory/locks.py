@@ -13,7 +13,6 @@ import struct
 import weakref
 from typing import Final
 
-from smbox.errors import SegmentError
 from smbox.memory import layout
 from smbox.memory.segment import DIRECTORY, open_trusted
 
@@ -38,15 +37,7 @@ class LockFile:
     def __init__(self, node: str, *, create: bool = False) -> None:
         name = layout.locks_name(node)
         self._path = DIRECTORY / name
-        try:
-            self.fd = open_trusted(name, os.O_CREAT if create else 0)
-        except SegmentError as error:
-            if create and isinstance(error.__cause__, PermissionError) and self._path.exists():
-                raise SegmentError(
-                    f"another user has memory of the name {node!r}: choose another --name, and"
-                    " another port if that user's node is running"
-                ) from error
-            raise
+        self.fd = open_trusted(name, os.O_CREAT if create else 0)
         # Garbage collection closes the file too: a slot that it locked then counts as dead.
         self._closing = weakref.finalize(self, os.close, self.fd)
         self._closing.atexit = False

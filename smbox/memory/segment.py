@@ -1,8 +1,7 @@
 """POSIX shared-memory segments: create, map, rename, list and unlink.
 
 The resource tracker of multiprocessing.shared_memory destroys a segment when any process that
-attached it exits; posix_ipc does not. The owner of a segment's name unlinks it explicitly;
-closing a mapping never does.
+attached it exits; posix_ipc does not. The owner of the name unlinks it, closing never does.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ from numpy.typing import NDArray
 from smbox.errors import OutOfMemoryError, SegmentError
 from smbox.limits import refusal
 from smbox.memory import layout, mapping
-from smbox.memory.layout import WORD_NBYTES
 
 DIRECTORY = Path("/dev/shm")  # noqa: S108 - where Linux keeps POSIX shared memory
 MODE = 0o600
@@ -114,9 +112,9 @@ class Segment:
 
     def words(self, at_byte: int, count: int) -> NDArray[np.uint64]:
         """View ``count`` 8-byte words from byte ``at_byte``; SegmentError beyond the end."""
-        if at_byte + count * WORD_NBYTES > self.nbytes:
+        if at_byte + count * layout.WORD_NBYTES > self.nbytes:
             raise SegmentError(f"segment {self.name} is damaged: too short; remove it")
-        return self.bytes[at_byte : at_byte + count * WORD_NBYTES].view(np.uint64)
+        return self.bytes[at_byte : at_byte + count * layout.WORD_NBYTES].view(np.uint64)
 
     def allocate(self, at_byte: int, nbytes: int) -> None:
         """Allocate the pages of ``nbytes`` bytes from ``at_byte``.
@@ -227,14 +225,17 @@ def open_trusted(name: str, flags: int = 0) -> int:
     flags |= os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
     if "/" in name:
         raise NoSegmentError(f"no segment can be called {name!r}")
+    fd = -1
     try:
         fd = os.open(DIRECTORY / name, flags, MODE)
     except FileNotFoundError as error:
         raise NoSegmentError(f"no segment {name}") from error
     except (OSError, ValueError) as error:
-        raise refusal(f"open segment {name}", error) from error
-    if not _is_own(os.fstat(fd)):
-        os.close(fd)
+        if not isinstance(error, PermissionError) or not is_untrusted(name):
+            raise refusal(f"open segment {name}", error) from error
+    if fd < 0 or not _is_own(os.fstat(fd)):
+        if fd >= 0:
+            os.close(fd)
         raise SegmentError(
             f"segment {name} is not to be trusted: it must be a regular file of this user that"
             " nobody else may write; remove it, or choose another --name"
