@@ -95,15 +95,15 @@ def _slow(row: Row, share: float, bound: Sequence[int]) -> list[Part]:
 
 
 def _killed(row: Row, share: float, lost: Sequence[int]) -> list[Part]:
-    last = row.workers - 1
     survivors = row.workers - len(lost)
     more = share * HALF * len(lost) / survivors if survivors else 0.0
-    return [
-        Part(_count(share * HALF), last=HALF, is_killed=True, ends=False)
-        if rank == last
-        else Part(_count(share + more), ends=rank not in lost)
-        for rank in range(row.workers)
-    ]
+    every, half = _count(share), _count(share * HALF)
+    # Those that step together do so with one learning rate.
+    bound, killed = (
+        Part(every, ends=False),
+        Part(half, last=half / every, is_killed=True, ends=False),
+    )
+    return [*[Part(_count(share + more))] * survivors, *[bound] * (len(lost) - 1), killed]
 
 
 def _joining(row: Row, share: float, late: Sequence[int]) -> list[Part]:

@@ -41,8 +41,9 @@ def test_survivors_do_the_steps_of_a_killed_worker():
 
 def test_a_node_dies_with_its_worker():
     found = steps("killed", fate="node", nodes=2)
-    assert [part.steps for part in found] == [150, 150, 150, 50]
+    assert [part.steps for part in found] == [150, 150, 100, 50]
     assert [part.ends for part in found] == [True, True, False, False]
+    assert found[2].done(21) == found[3].done(21) == 0.2  # one learning rate in a group
 
 
 def test_nobody_survives_where_all_depend_on_each_other():
