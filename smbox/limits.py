@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import errno
-import threading
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Final
 
 from smbox.errors import SegmentError, SystemLimitError
-
-T = TypeVar("T")
 
 _CURES: Final = {
     None: "; raise ulimit -n or fs.file-max",  # posix_ipc: too many open files, by its text
@@ -44,20 +41,3 @@ def start_thread(start: Callable[[], object]) -> None:
         start()
     except RuntimeError as error:
         raise SystemLimitError(f"{error}{_CURES[errno.EAGAIN]}") from error
-
-
-def within(timeout_s: float, function: Callable[[], T]) -> T | None:
-    """Return what a function returns, or None after ``timeout_s``, when it goes on.
-
-    A thread calls it: nothing ends the look-up of a host's name, which may take long.
-
-    Raises:
-        SystemLimitError: this process can have no more threads.
-    """
-    found: list[T] = []
-    thread = threading.Thread(
-        target=lambda: found.append(function()), name="smbox-resolve", daemon=True
-    )
-    start_thread(thread.start)
-    thread.join(timeout_s)
-    return found[0] if found else None

@@ -17,8 +17,7 @@ import zmq
 from smbox.deadline import left_s
 from smbox.errors import AccessDeniedError, ConnectError, SmboxError
 from smbox.keys import ClientKey
-from smbox.limits import within
-from smbox.transports.zeromq import process_context, set_curve_keys
+from smbox.transports.zeromq import process_context, set_curve_keys, within
 
 PROBE_S: Final = 2.0
 """Seconds that each of the two probes may take, if the deadline is not earlier."""

@@ -26,8 +26,8 @@ import select
 import socket
 import threading
 from collections import deque
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
 
 import numpy as np
 import zmq
@@ -35,8 +35,10 @@ from zmq.utils.garbage import GarbageCollectorThread, gc
 
 from smbox.errors import ConnectError, TransportError
 from smbox.keys import ClientKey
-from smbox.limits import refusal, start_thread, within
+from smbox.limits import refusal, start_thread
 from smbox.wire.header import Buffer
+
+T = TypeVar("T")
 
 LENT_NBYTES_MIN: Final = 256 * 1024
 """Smaller frames are copied: without a copy each frame wakes a thread of pyzmq. With 64 KiB,
@@ -128,6 +130,23 @@ def resolution_error(address: str) -> str | None:
         return None
 
     return within(RESOLVE_S, resolve)
+
+
+def within(timeout_s: float, function: Callable[[], T]) -> T | None:
+    """Return what a function returns, or None after ``timeout_s``, when it goes on.
+
+    A thread calls it: nothing ends the look-up of a host's name, which may take long.
+
+    Raises:
+        SystemLimitError: this process can have no more threads.
+    """
+    found: list[T] = []
+    thread = threading.Thread(
+        target=lambda: found.append(function()), name="smbox-resolve", daemon=True
+    )
+    start_thread(thread.start)
+    thread.join(timeout_s)
+    return found[0] if found else None
 
 
 def process_context() -> zmq.Context[zmq.Socket[bytes]]:

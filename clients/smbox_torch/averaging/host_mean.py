@@ -35,7 +35,7 @@ WRITTEN: Final = 0
 REDUCED: Final = 1
 STEPPED: Final = 2
 JOINED: Final = 3  # how often the rank has run out of batches, with its steps at the last time
-DUE: Final = 4  # odd: the rank requests a comparison; different ones do so too, see Mean
+DUE: Final = 4  # odd: the rank requests a comparison; so do unequal numbers, see Mean.begin
 DIGEST: Final = 5  # of the rank's parameters and states, with the number of its buckets
 """Counters of the rendezvous."""
 DIGEST_BITS: Final = 32

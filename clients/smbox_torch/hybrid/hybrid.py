@@ -227,8 +227,7 @@ class HybridSGD(SyncGroup):
             return
         self._demand_loadable(state_dict, self._settings.algorithm)
         self._exchange.finish()
-        own = {**state_dict, "extra": {}}  # the moves are the exchange's
-        self._role.load_state_dict(own, force=force)
+        self._role.load_state_dict(state_dict, force=force)
         self._exchange.load_state(state_dict["extra"]["moves"])
         self._adopt()
         self._rounds.equal_state.is_due = True

@@ -111,6 +111,9 @@ class HybridRoot(EASGD):
             state_dict = {**state_dict, "centers": [each for each in centers if each]}
         super().load_state_dict(state_dict, force=force)
 
+    def _load_extra_state(self, extra: dict[str, Any]) -> None:
+        """Return: the exchange of the group loads the moves."""
+
 
 def _distances(center: Center) -> list[torch.Tensor]:
     return [

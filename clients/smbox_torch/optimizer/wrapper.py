@@ -45,8 +45,8 @@ __all__ = ["BoxOptimizer"]
 class BoxOptimizer(JoinedOptimizer):
     """An optimizer whose steps also exchange the parameters with a memory box.
 
-    The constructor makes the parameters views of flat buffers and sets them to the center (the
-    first worker's values). Then the model cannot be moved to another device or dtype.
+    The constructor makes the parameters views of flat buffers and sets them to the center,
+    which begins with the first worker's values. Groups, device and dtype are then fixed.
 
     Args:
         optimizer: does the local steps; its parameters are exchanged.
