@@ -21,7 +21,7 @@ from zmq.utils import z85
 
 from memnode.registry import Registry
 from smbox.errors import AccessDeniedError
-from smbox.keys import CLIENTS, Authorised, Role, read_clients, today
+from smbox.keys import CLIENTS, Authorised, Role, client_files, read_clients, today
 from smbox.memory.channels import ChannelKey
 from smbox.wire import operands
 from smbox.wire.codec import Request
@@ -197,7 +197,7 @@ def _addresses(request: Request) -> Iterator[int]:
 
 def _state(folder: Path) -> dict[str, object]:
     """Return the state of each file of the folder, by file name; it changes with the file."""
-    return {path.name: _file_state(path) for path in (folder / CLIENTS).glob("*.toml")}
+    return {path.name: _file_state(path) for path in client_files(folder)}
 
 
 def _file_state(path: Path) -> object:

@@ -223,6 +223,20 @@ def read_node_key(folder: Path) -> KeyPair:
     return _read_pair(folder / NODE_FILE, KeyPair)
 
 
+def client_files(folder: Path) -> list[Path]:
+    """Return the files of the authorised clients, by name.
+
+    Raises:
+        OSError: the folder cannot be read, for example because of a limit of the system.
+    """
+    clients = folder / CLIENTS
+    try:
+        names = os.listdir(clients)  # newer versions of glob return nothing where it fails
+    except FileNotFoundError:
+        return []
+    return [clients / name for name in sorted(names) if name.endswith(".toml")]
+
+
 def read_clients(folder: Path) -> tuple[dict[str, Authorised], list[ConfigError]]:
     """Read the authorised clients, by public key, and the errors of invalid files.
 
@@ -231,7 +245,7 @@ def read_clients(folder: Path) -> tuple[dict[str, Authorised], list[ConfigError]
     """
     found: dict[str, Authorised] = {}
     errors: list[ConfigError] = []
-    for path in sorted((folder / CLIENTS).glob("*.toml")):
+    for path in client_files(folder):
         try:
             entry = _read(path, _Listed)
             _check_key("public", entry.public, path)

@@ -61,7 +61,7 @@ def test_a_session_ends_with_its_ring(bench, monkeypatch, says_bye):
     assert rings_of(bench.name, row.serial) == []
 
 
-@pytest.mark.parametrize("function", ["open", "scandir"])
+@pytest.mark.parametrize("function", ["open", "listdir"])
 def test_keys_that_are_unchanged_stay_authorised(tmp_path, monkeypatch, function):
     def added(name: str) -> str:
         return read_client_key(add_client(tmp_path, Authorised(name, Role.READ))).public
