@@ -124,8 +124,9 @@ class GradientViews:
 
     Args:
         parameters: the parameters.
-        views: one view per parameter, with its dtype and shape. If they are on another device
-            than the parameters, a parameter keeps a separate gradient.
+        views: one view per parameter, with its dtype and shape. If a view is on another device
+            or has other strides than its parameter (channels_last), the parameter keeps a
+            separate gradient: fused optimizers ignore the strides.
     """
 
     def __init__(
@@ -133,7 +134,10 @@ class GradientViews:
     ) -> None:
         self._parameters = list(parameters)
         self._views = list(views)
-        self._is_near = views[0].device == parameters[0].device
+        self._is_near = [
+            view.device == parameter.device and view.stride() == parameter.stride()
+            for parameter, view in zip(parameters, views, strict=True)
+        ]
 
     def take(self, index: int) -> bool:
         """Copy a gradient to its view; return False and set the view to zero if there is none.
@@ -159,19 +163,19 @@ class GradientViews:
             )
         if gradient.data_ptr() != view.data_ptr():
             view.copy_(gradient.detach())  # with create_graph it has a graph, which would grow
-            if self._is_near:
-                parameter.grad = view
+            parameter.grad = view if self._is_near[index] else gradient.detach()
         return True
 
     def hand_out(self, used: Sequence[bool]) -> None:
         """Set the gradients to their views; None where ``used`` is False."""
-        for parameter, view, is_used in zip(self._parameters, self._views, used, strict=True):
+        pairs = zip(self._parameters, self._views, strict=True)
+        for (parameter, view), is_used, is_near in zip(pairs, used, self._is_near, strict=True):
             if not is_used:
                 parameter.grad = None
-            elif self._is_near:
+            elif is_near:
                 if parameter.grad is not view:
                     parameter.grad = view
             elif parameter.grad is None:
-                parameter.grad = view.to(parameter.device)
+                parameter.grad = torch.empty_like(parameter).copy_(view)
             else:
                 parameter.grad.copy_(view)

@@ -43,10 +43,27 @@ def test_gradients_that_torch_moved_out_of_the_shared_memory_are_noticed():
 
 @pytest.mark.filterwarnings("ignore:Using backward")  # torch's, of create_graph
 def test_no_graph_grows_in_the_shared_gradients():
-    net, group = only_rank()
+    net = torch.nn.Linear(6, 5)
+    net.weight.data = net.weight.data.t().contiguous().t()  # its gradient is not shared
+    group = SyncGroup(torch.optim.SGD(net.parameters(), lr=0.1), net, world=World())
     with group:
         for _ in range(2):
             group.zero_grad()
             net(torch.randn(4, 6)).square().sum().backward(create_graph=True)
             assert all(each.grad.grad_fn is None for each in net.parameters())
             group.step()
+
+
+def test_a_gradient_has_the_strides_of_its_parameter():
+    """torch's fused optimizers on the CPU pair elements by their place in memory."""
+    trained = []
+    for wrap in (lambda sgd: sgd, lambda sgd: SyncGroup(sgd, world=World())):
+        weight = torch.nn.Parameter(torch.arange(6.0).view(2, 3).t())
+        optimizer = wrap(torch.optim.SGD([weight], lr=0.1, fused=True))
+        for _ in range(2):
+            optimizer.zero_grad()
+            (weight * torch.arange(6.0).view(3, 2)).sum().backward()
+            optimizer.step()
+        assert weight.grad.stride() == weight.stride() == (1, 3)
+        trained.append(weight.detach())
+    assert torch.equal(*trained)
