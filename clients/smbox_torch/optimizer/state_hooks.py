@@ -45,7 +45,6 @@ class HookedOptimizer(torch.optim.Optimizer):
 
     def _inner_loaded(self) -> None:
         """Follow a state that the inner optimizer has loaded."""
-        raise NotImplementedError
 
     @contextmanager
     def _inside(self) -> Iterator[None]:

@@ -84,25 +84,24 @@ class WrappedOptimizer(HookedOptimizer):
         self.inner = optimizer
         self._may_warn = group is None  # until the first step
         self.rank = World.from_env(os.environ).rank
-        self._adopt()
+        super().__setstate__({"defaults": optimizer.defaults})
         self._wrapped = tuple(self._members())
         note_wrapped(self, self._wrapped)
         self._follow_loads(optimizer)
 
-    def _inner_loaded(self) -> None:
-        """Follow a state that the inner optimizer has loaded."""
-        self._adopt()
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:  # type: ignore[override]
+        """The groups of the inner optimizer."""
+        return self.inner.param_groups
 
-    def _adopt(self) -> None:
-        """Share the groups and the state of the inner optimizer; they are the same objects."""
-        inner = self.inner
-        super().__setstate__(
-            {
-                "defaults": inner.defaults,
-                "state": inner.state,
-                "param_groups": inner.param_groups,
-            }
-        )
+    @property
+    def state(self) -> Any:
+        """The state of the inner optimizer."""
+        return self.inner.state
+
+    @state.setter
+    def state(self, state: Any) -> None:
+        self.inner.state = state
 
     def __getstate__(self) -> dict[str, Any]:
         """Reject copy and pickle: the rank of a worker cannot be duplicated."""

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import collections
 import copy
 import gc
 import pickle
@@ -67,6 +68,15 @@ def test_modes_of_a_worker_with_the_model_that_is_evaluated_change_nothing(
     optimizer.train()
     assert weight.tolist() == [-1.0, -1.0]
     assert optimizer.rank == 0
+
+
+def test_a_state_that_is_assigned_is_that_of_the_inner_optimizer(weight: torch.nn.Parameter):
+    optimizer = Twice(torch.optim.SGD([weight], lr=1.0, momentum=0.5))
+    optimizer.step(lambda: weight.sum().backward())
+    optimizer.state = collections.defaultdict(dict)  # momentum begins anew
+    assert optimizer.inner.state is optimizer.state
+    with pytest.raises(AttributeError, match="param_groups"):
+        optimizer.param_groups = []
 
 
 def test_a_loaded_state_is_seen_by_both(weight: torch.nn.Parameter):
