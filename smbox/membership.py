@@ -291,7 +291,8 @@ def _await_place(roster: Roster, rank: int) -> View:
         if view.is_alive[rank] and view.words[rank, LEASE] != first.words[rank, LEASE]:
             holder = view.of(rank)
             raise RankTakenError(
-                "a living process has this rank: end that process, or join under another rank",
+                "a living process has this rank: end that process, or join under another rank"
+                " (if it is this process, give its second optimizer or member another name)",
                 rank=rank,
                 host=holder.host,
                 pid=holder.pid,
