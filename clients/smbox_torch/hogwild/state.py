@@ -88,21 +88,38 @@ class SharedState:
                 self._optimizer.state[parameter][key] = view
 
     def check(self) -> None:
-        """Raise ConfigError if a step would begin state that is not shared.
+        """Raise ConfigError if a step would use state that is not shared.
 
-        A parameter was unfrozen, or a scheduler or a loaded state has turned on a momentum.
+        A parameter was unfrozen, a scheduler or a loaded state has turned on a momentum, or the
+        state was cleared.
         """
         keys = STATE_KEYS[type(self._optimizer)]
         for group in self._optimizer.param_groups:
-            wanted = [self._views.get(key, {}) for key in _kept(self._optimizer, group, keys)]
+            kept = _kept(self._optimizer, group, keys)
+            wanted = {key: self._views.get(key, {}) for key in kept}
             for parameter in group["params"]:
-                if parameter.requires_grad and any(parameter not in each for each in wanted):
-                    raise ConfigError(
-                        "the state of a parameter would not be shared: unfreeze it, and set"
-                        " momentum and amsgrad (OneCycleLR sets a momentum), before the"
-                        " optimizer is wrapped, or use state='private'",
-                        shape=tuple(parameter.shape),
-                    )
+                if parameter.requires_grad:
+                    self._check_one(parameter, wanted)
+
+    def _check_one(
+        self,
+        parameter: torch.nn.Parameter,
+        wanted: dict[str, dict[torch.nn.Parameter, torch.Tensor]],
+    ) -> None:
+        if any(parameter not in views for views in wanted.values()):
+            raise ConfigError(
+                "the state of a parameter would not be shared: unfreeze it, and set"
+                " momentum and amsgrad (OneCycleLR sets a momentum), before the"
+                " optimizer is wrapped, or use state='private'",
+                shape=tuple(parameter.shape),
+            )
+        held = self._optimizer.state.get(parameter, {})
+        if any(held.get(key) is not views[parameter] for key, views in wanted.items()):
+            raise ConfigError(
+                "the shared state of a parameter was removed or replaced: to begin anew, set"
+                " its tensors to zero in place, or use state='private'",
+                shape=tuple(parameter.shape),
+            )
 
     @torch.no_grad()
     def store(self) -> None:

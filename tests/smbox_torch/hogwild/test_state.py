@@ -119,3 +119,16 @@ def test_state_that_would_begin_after_the_wrapping_is_refused(box: Box):
     for state in states:
         with pytest.raises(ConfigError, match="private"):
             state.check()
+
+
+def test_a_state_that_was_cleared_is_refused(box: Box):
+    parameters = weights()
+    optimizer = KINDS["adam"](parameters)
+    state = SharedState(box, "s", optimizer)
+    step(optimizer, parameters, 0)
+    state.check()
+    optimizer.state.clear()  # the next step would begin a private state
+    with pytest.raises(ConfigError, match="in place"):
+        state.check()
+    state.install()
+    state.check()
