@@ -49,7 +49,7 @@ def print_json(value: object) -> None:
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Print rows under their column names; columns of numbers are right-aligned.
 
-    Only a terminal cuts long cells.
+    Only a terminal cuts long cells. Cells are no markup: a name may contain brackets.
     """
     if sys.stdout is None:  # closed by the caller
         return
@@ -61,8 +61,8 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Non
         )
     for row in rows:
         table.add_row(*(str(cell) for cell in row))
-    is_terminal = sys.stdout.isatty()
-    Console(highlight=False, width=None if is_terminal else WIDTH_MAX).print(table)
+    width = None if sys.stdout.isatty() else WIDTH_MAX
+    Console(highlight=False, markup=False, emoji=False, width=width).print(table)
 
 
 def print_facts(facts: Mapping[str, Any]) -> None:

@@ -59,6 +59,12 @@ def test_a_pipe_gets_whole_rows_however_wide(capsys):
     assert capsys.readouterr().out.splitlines()[1].split(maxsplit=1) == ["n" * 300, "a cell"]
 
 
+@pytest.mark.parametrize("name", ["layer[weight]", "layer[/weight]", "a\\[b]", ":smile:"])
+def test_a_table_shows_brackets_and_colons_as_they_are(capsys, name):
+    output.print_table(["NAME"], [[name]])
+    assert capsys.readouterr().out.split() == ["NAME", name]
+
+
 def test_a_table_needs_no_stdout(monkeypatch):
     monkeypatch.setattr(sys, "stdout", None)
     output.print_table(["NAME"], [["a"]])
