@@ -89,23 +89,26 @@ class Lock(Holder):
             raise ConfigError("the lock is held already: it is not reentrant", lock=self.name)
         wanted_s = self.timeout_s if timeout_s is None else check_seconds(timeout_s)
         deadline_s = deadline_of(wanted_s)
-        self._lease = Lease(self._roster.place(_PLACE), self._lease.lease_s)
+        lease = Lease(self._roster.place(_PLACE), self._lease.lease_s)
         try:  # not a context manager: an interrupt in its end would leave the lock taken
-            self._take(wanted_s, deadline_s)
+            self._take(lease, wanted_s, deadline_s)
+            self._lease = lease
             self._begin(deadline_s)
         except BaseException:
-            self._give_back(deadline_s)
+            if lease.is_held:  # otherwise another thread may hold the lock by this object
+                self._lease = lease
+                self._give_back(deadline_s)
             raise
-        return self._lease.generation
+        return lease.generation
 
-    def _take(self, wanted_s: float, deadline_s: float) -> None:
+    def _take(self, lease: Lease, wanted_s: float, deadline_s: float) -> None:
         """Wait until the lock is free, and take it; raises as ``acquire``."""
         while True:
             version = self._roster.version(deadline_s=deadline_s)
             view = self._roster.watch(_PLACE, deadline_s=deadline_s)
             wait_s = min(left_s(deadline_s), self._roster.poll_s(_PLACE))
             if view.is_free(_PLACE):
-                if self._lease.take(view.generation(_PLACE), [0, 0], deadline_s=deadline_s):
+                if lease.take(view.generation(_PLACE), [0, 0], deadline_s=deadline_s):
                     return
             elif wait_s <= 0.0:
                 raise _held(self.name, view.of(_PLACE), wanted_s)

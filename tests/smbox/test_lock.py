@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import socket
@@ -48,6 +49,26 @@ def test_one_holder_at_a_time(box):
     for thread in threads:
         thread.join(WAIT_S)
     assert region.get().tolist() == [100, 100]
+
+
+def test_of_threads_that_share_a_lock_one_holds_it(box):
+    first, shared, taken = lock_of(box), lock_of(box), []
+
+    def work():
+        with contextlib.suppress(RequestTimeoutError):
+            taken.append(shared.acquire(timeout_s=2.0))
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    with first:
+        for thread in threads:
+            thread.start()
+        time.sleep(0.3)  # all of them wait
+    for thread in threads:
+        thread.join(WAIT_S)
+    assert taken == [shared.fence]
+    with pytest.raises(RequestTimeoutError):
+        first.acquire(timeout_s=0.0)
+    shared.release()
 
 
 def test_each_holder_has_a_larger_fence(box):
