@@ -28,6 +28,7 @@ from smbox.many.striping import (
     StripedInfo,
     cut_rows,
     home_of,
+    node_of,
     opened,
     striped_info,
 )
@@ -191,10 +192,13 @@ def free(nodes: Nodes, info: StripedInfo) -> None:
     """Free a striped region: first its head, then as many parts as possible.
 
     Raises:
+        ConfigError: a part lies on a node that this box is not connected to; nothing changed.
         RegionFreedError, PeerLostError: the head no longer existed; the parts were freed.
         SmboxError: a node did not answer; its part is an orphan.
     """
     deadline_s = _deadline_of(nodes)
+    for part in info.parts:
+        node_of(nodes, info.name, part)
     if info.head is not None:
         try:
             nodes[info.head.address.node].free(info.head, deadline_s)
@@ -215,8 +219,7 @@ def free_parts(
 ) -> None:
     """Free all parts, even if one fails; a part that was freed before is not an error.
 
-    Parts on nodes that this box is not connected to stay. Without a deadline, all parts
-    together take at most the timeout of the boxes.
+    Without a deadline, all parts together take at most the timeout of the boxes.
 
     Raises:
         SmboxError: the first part's error that could not be freed.
@@ -225,9 +228,9 @@ def free_parts(
     errors: list[SmboxError] = []
     begun = []
     for part in parts:
-        if (node := nodes.get(part.address.node)) is not None:
-            with _collecting(errors):
-                begun.append((node, node.begin_free(part)))
+        node = nodes[part.address.node]
+        with _collecting(errors):
+            begun.append((node, node.begin_free(part)))
     for node, call in begun:
         with _collecting(errors):
             node.end_free(call, deadline_s)

@@ -225,15 +225,7 @@ def opened(
 
 def _check_part(nodes: Nodes, name: str, part: RegionInfo, deadline_s: float | None) -> None:
     """Raise as ``opened`` unless a part exists."""
-    node = nodes.get(part.address.node)
-    if node is None:
-        raise ConfigError(
-            "a part of this region lies on a node that this box is not connected to: connect"
-            " to all nodes",
-            region=name,
-            node=part.address.node,
-            known=sorted(nodes),
-        )
+    node = node_of(nodes, name, part)
     with node.named():
         if node.control.node.uuid != part.node_uuid:
             node.control.stats(
@@ -253,6 +245,20 @@ def _check_part(nodes: Nodes, name: str, part: RegionInfo, deadline_s: float | N
                 " again",
                 region=name,
             ) from error
+
+
+def node_of(nodes: Nodes, name: str, part: RegionInfo) -> Node:
+    """Return the node of a part; ConfigError if this box is not connected to it."""
+    node = nodes.get(part.address.node)
+    if node is None:
+        raise ConfigError(
+            "a part of this region lies on a node that this box is not connected to: connect"
+            " to all nodes",
+            region=name,
+            node=part.address.node,
+            known=sorted(nodes),
+        )
+    return node
 
 
 def versions_of(nodes: Nodes, info: StripedInfo, timeout_s: float | None = None) -> list[int]:

@@ -127,6 +127,9 @@ def test_a_striped_region_needs_all_its_nodes(team, team_of):
     with pytest.raises(ConfigError, match="connect to all nodes") as caught:
         fewer.attach(home)
     assert caught.value.facts["node"] == 5
+    with pytest.raises(ConfigError, match="connect to all nodes"):
+        fewer.free(home)
+    assert team.box().attach(home).get().tolist() == X.tolist()
 
 
 def test_clients_of_other_nodes_have_other_counters(box, team):
