@@ -17,7 +17,15 @@ from smbox.errors import AddressRangeError, ConfigError, RegionFreedError, Regio
 from smbox.many import creating as striped
 from smbox.many.paths import ManyPath
 from smbox.many.sharing import shares_of
-from smbox.many.striping import Node, Nodes, StripedInfo, home_of, opened, striped_info
+from smbox.many.striping import (
+    Node,
+    Nodes,
+    StripedInfo,
+    home_of,
+    node_of,
+    opened,
+    striped_info,
+)
 from smbox.optimizer import Optimizer, create_state
 from smbox.paths.opening import DataPath, OpenPaths
 from smbox.paths.pair import PathPair
@@ -255,8 +263,9 @@ class StripedOptimizer(Optimizer):
         whole = self.region.info
         assert isinstance(whole, StripedInfo)
         made = []
-        for part in whole.parts:
-            with self._nodes[part.address.node].named() as paths:
+        nodes = [node_of(self._nodes, whole.name, part) for part in whole.parts]
+        for node, part in zip(nodes, whole.parts, strict=True):
+            with node.named() as paths:
                 made.append(create_state(paths, part, name, value))
         first = made[0]
         parts = replace(

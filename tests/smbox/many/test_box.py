@@ -129,6 +129,9 @@ def test_a_striped_region_needs_all_its_nodes(team, team_of):
     assert caught.value.facts["node"] == 5
     with pytest.raises(ConfigError, match="connect to all nodes"):
         fewer.free(home)
+    with pytest.raises(ConfigError, match="connect to all nodes"):
+        fewer.optimizer(team.box().attach(home), "momentum", lr=0.5)
+    assert [info.name for info in team.box().regions() if "momentum" in info.name] == []
     assert team.box().attach(home).get().tolist() == X.tolist()
 
 
