@@ -61,6 +61,23 @@ def test_finishing_shares_the_rest_and_leaves_the_center_in_every_model(
         np.testing.assert_array_equal(x, center(box))
 
 
+def test_every_group_ends_with_the_bits_of_the_center(worlds):
+    box = ModelBox()
+
+    def work(world: World) -> np.ndarray:
+        x = torch.nn.Parameter(torch.zeros(1000))
+        client = box.client(f"w{world.group_rank}")
+        optimizer = HybridSGD(torch.optim.SGD([x], lr=1.0), client, "run", world=world)
+        x.grad = torch.randn(1000, generator=torch.Generator().manual_seed(world.rank))
+        optimizer.step()
+        optimizer.finish(timeout_s=30.0)
+        return x.detach().numpy()
+
+    with ThreadPoolExecutor(2) as pool:
+        for x in pool.map(work, worlds(2, 1)):
+            np.testing.assert_array_equal(x, center(box))
+
+
 def test_a_group_waits_for_a_slow_one_longer_than_its_ranks_for_each_other(worlds):
     box, timeout_s = ModelBox(), 8.0
     ended, members = [threading.Event() for _ in range(4)], worlds(2, 2)
