@@ -6,7 +6,7 @@ Protocols only. Arrays are numpy arrays of the region's dtype and shape.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
@@ -63,7 +63,6 @@ class RegionLike(Protocol):
         """Return a slice along axis 0 with the same verbs."""
 
 
-@runtime_checkable
 class AddingRegionLike(Protocol):
     """A region to which the memory can add another region."""
 
@@ -88,7 +87,6 @@ class CounterLike(Protocol):
         """Wait until the value is at least ``at_least``; return it."""
 
 
-@runtime_checkable
 class BoxLike(Protocol):
     """A connection to a memory node."""
 
@@ -130,7 +128,7 @@ class SteppingBoxLike(BoxLike, Protocol):
 
 def check_box(box: Any) -> None:
     """Raise TypeError unless ``box`` is a connection to a memory, as for None or an address."""
-    if not isinstance(box, BoxLike):
+    if not all(hasattr(box, name) for name in ("create", "counter", "barrier")):
         raise TypeError(
             "box must be a connection to a memory, as smbox.connect() returns it, not "
             f"{type(box).__name__}"

@@ -159,7 +159,8 @@ def run_gloo(preloaded: str, tmp_path: Path) -> Callable[[str], list[list[str]]]
                 rank.kill()
                 rank.communicate()
         assert [rank.returncode for rank in ranks] == [0, 0], [told[1] for told in done]
-        return [told[0].splitlines() for told in done]
+        lines = [told[0].splitlines() for told in done]
+        return [[line for line in each if not line.startswith("[Gloo]")] for each in lines]
 
     return run
 

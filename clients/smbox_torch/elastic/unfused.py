@@ -8,6 +8,7 @@ moving_rate is below the bound in ``stability.py``. Fused exchanges (``easgd.py`
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 
@@ -39,7 +40,7 @@ class UnfusedExchange:
         increments: list[RegionLike] | None = None,
     ) -> None:
         if increments is not None and not all(
-            isinstance(region, AddingRegionLike) for _, region in pairs
+            hasattr(region, "accumulate_from") for _, region in pairs
         ):
             raise ConfigError("this memory cannot add region to region: leave out increment=")
         self.moving_rate = moving_rate
@@ -88,5 +89,5 @@ class UnfusedExchange:
                 region.accumulate(move)
                 continue
             self._increments[index].put(move)
-            assert isinstance(region, AddingRegionLike), "checked at construction"
-            region.accumulate_from(self._increments[index])
+            adding = cast("AddingRegionLike", region)  # checked at construction
+            adding.accumulate_from(self._increments[index])
