@@ -224,11 +224,7 @@ def read_node_key(folder: Path) -> KeyPair:
 
 
 def client_files(folder: Path) -> list[Path]:
-    """Return the files of the authorised clients, by name.
-
-    Raises:
-        OSError: the folder cannot be read, for example because of a limit of the system.
-    """
+    """Return the files of the authorised clients, by name; raises as ``read_clients``."""
     clients = folder / CLIENTS
     try:
         names = os.listdir(clients)  # newer versions of glob return nothing where it fails
