@@ -195,12 +195,23 @@ def code_in(page: Path) -> str:
 
 
 def is_there(name: str) -> bool:
-    """Return True if a dotted name is a module or an attribute of one."""
-    with contextlib.suppress(ModuleNotFoundError):  # the parent is not a package
-        if importlib.util.find_spec(name):
-            return True
+    """Return True if a dotted name is a module or an attribute of one.
+
+    The test is skipped if the module needs a package that is not installed.
+    """
+    if is_module(name):
+        return True
     parent, _, last = name.rpartition(".")
+    if is_module(parent):
+        pytest.importorskip(parent, exc_type=ImportError)
     return bool(parent) and is_there(parent) and hasattr(pkgutil.resolve_name(parent), last)
+
+
+def is_module(name: str) -> bool:
+    """Return True if a dotted name is a module."""
+    with contextlib.suppress(ModuleNotFoundError):  # the parent is not a package
+        return bool(name) and importlib.util.find_spec(name) is not None
+    return False
 
 
 @pytest.mark.parametrize("page", PRESENT, ids=lambda page: page.name)
