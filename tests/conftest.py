@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import shlex
 import signal
@@ -25,6 +26,7 @@ from zmq.utils.garbage import GarbageCollectorThread
 from smbox.memory.layout import Superblock
 
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup all processes would ignore it
+gc.disable()  # until all tests are collected: it would take a third of that time, for nothing
 
 SETTLE_S = 20.0
 UNTIL_S = 60.0
@@ -32,27 +34,19 @@ SHM = Path("/dev/shm")
 SEGMENTS = "segments in /dev/shm"
 TESTS = Path(__file__).resolve().parent
 ORDER = ("smbox", "memnode", "contracts", "faults")
-LONG = (
-    "smbox_torch/integrations/test_scripts.py",
-    "smbox_torch/pipeline/test_pipeline.py",
-    "smbox_torch/pipeline/test_killed.py",
-    "smbox_torch/pipeline/test_lost.py",
-    "smbox_torch/integrations/test_adapters.py",
-    "smbox_torch/integrations/test_ray.py",
-    "integration/test_membership.py",
-    "integration/test_keys.py",
-    "integration/test_given_up.py",
-    "integration/test_deadlines.py",
-    "integration/test_signals.py",
-    "integration/test_training_run.py",
-    "benchmarks/lab/test_laboratory.py",
-    "benchmarks/server_or_ring/test_laboratory.py",
-    "benchmarks/test_topology.py",
-    "smbox_torch/launching/test_run_on_hosts.py",
-    "test_packaging.py",
-    "test_examples.py",
-    "test_slurm.py",
-    "test_your_script.py",
+LONG = tuple(
+    Path(folder, f"test_{name}.py").as_posix()
+    for folder, names in {
+        "smbox_torch/integrations": "scripts adapters ray",
+        "smbox_torch/pipeline": "pipeline killed lost",
+        "integration": "membership keys given_up deadlines signals training_run",
+        "benchmarks/lab": "laboratory",
+        "benchmarks/server_or_ring": "laboratory",
+        "benchmarks": "topology",
+        "smbox_torch/launching": "run_on_hosts",
+        ".": "packaging examples slurm your_script",
+    }.items()
+    for name in names.split()
 )
 """The files that take longest; they start early, so that the run does not end with one."""
 PRELOADED: set[int] = set()
@@ -83,6 +77,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=rank)
 
 
+def pytest_collection_finish() -> None:
+    """Enable garbage collection, and let the 50 loggers of PyTorch propagate.
+
+    pytest adds two handlers to each that does not propagate, three times for each test.
+    """
+    for each in logging.root.manager.loggerDict.values():
+        if isinstance(each, logging.Logger) and each.name.startswith("torch"):
+            each.propagate = True
+    gc.freeze()
+    gc.enable()
+
+
 def _of_another_session(segment: Path) -> bool:
     """Return True if a living node that this test run did not start owns the segment."""
     superblock = SHM / f"smbox.{segment.name.split('.')[1]}.node"
@@ -109,10 +115,7 @@ def _children() -> set[int]:
 
 
 def _threads() -> set[str]:
-    """Return the names of running threads that Python started, and that end.
-
-    pyzmq's collector never ends. A thread of PyTorch that ran a hook is a "Dummy".
-    """
+    """Return the names of threads, but pyzmq's collector and those of PyTorch ("Dummy")."""
     threads = threading.enumerate()
     own = [t for t in threads if not isinstance(t, GarbageCollectorThread)]
     return {t.name for t in own if not t.name.startswith("Dummy-")}
@@ -226,10 +229,7 @@ def quick_cc(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def zig_cache(pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep zig's cache from one test run to the next.
-
-    With an empty cache, zig compiles its C library, which takes most of its time.
-    """
+    """Keep zig's cache between test runs: with an empty one, zig compiles its C library."""
     assert pytestconfig.cache is not None
     for name in ("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR"):
         monkeypatch.setenv(name, str(pytestconfig.cache.mkdir("zig")))

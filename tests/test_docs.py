@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import functools
 import importlib.util
 import inspect
 import os
@@ -97,16 +98,18 @@ def named_tests() -> Iterator[tuple[str, str]]:
             yield page.name, found
 
 
+@functools.cache
+def functions_of(path: Path) -> set[str]:
+    tree = ast.walk(ast.parse(path.read_text()))
+    return {node.name for node in tree if isinstance(node, ast.FunctionDef)}
+
+
 def test_tests_that_documents_name_exist():
     gone = []
     for page, named in named_tests():
         file, _, function = named.partition("::")
         path = ROOT / file
-        names = set()
-        if path.is_file():
-            tree = ast.walk(ast.parse(path.read_text()))
-            names = {node.name for node in tree if isinstance(node, ast.FunctionDef)}
-        if not path.is_file() or (function and function not in names):
+        if not path.is_file() or (function and function not in functions_of(path)):
             gone.append(f"{page}: {named}")
     assert gone == []
 
@@ -168,8 +171,9 @@ def flags() -> set[str]:
 def test_every_flag_is_documented():
     text = (ROOT / "docs/cli.md").read_text()
     known = set(re.findall(r"(?<![\w-])--?[a-z][\w-]*", text))
-    assert {"--json", "--bind", "-a"} <= flags()
-    assert sorted(flags() - known - {"-h"}) == []
+    used = flags()
+    assert {"--json", "--bind", "-a"} <= used
+    assert sorted(used - known - {"-h"}) == []
 
 
 def test_every_variable_is_documented():
@@ -223,6 +227,7 @@ def test_names_and_files_that_a_page_has_exist(page: Path):
     assert [file for file in sorted(files) if not (ROOT / file).exists()] == []
 
 
+@functools.cache
 def commands() -> dict[str, dict[str, Any]]:
     """Return the options of each command of `smbox`, with their defaults."""
     made = typer.main.get_command(main.build([]))
