@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "train_restart.py"
@@ -29,12 +28,14 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
-def test_a_worker_that_is_started_again_does_the_missing_steps_only(tmp_path: Path):
+def test_a_worker_that_is_started_again_does_the_missing_steps_only(
+    preloaded: str, tmp_path: Path
+):
     script = tmp_path / "killed_once.py"
     script.write_text(KILLED_ONCE)
     words = ["run", "--per-node", "2", "--on-failure", "restart", str(script)]
     done = subprocess.run(
-        [sys.executable, "-c", SMBOX, *words],
+        [preloaded, "-c", SMBOX, *words],
         cwd=tmp_path,
         env={key: os.environ[key] for key in os.environ if "SMBOX_" not in key},
         capture_output=True,
