@@ -70,7 +70,7 @@ def accuracies(said: str) -> list[float]:
 @pytest.mark.timeout(300)
 def test_the_ordinary_script_runs(frameworks: str, tmp_path: Path):
     found = accuracies(
-        run(frameworks, str(EXAMPLES / "train.py"), "--epochs", "2", cwd=tmp_path)
+        run(frameworks, str(EXAMPLES / "train.py"), "--epochs", "1", cwd=tmp_path)
     )
     assert len(found) == 1
     assert found[0] > 50
@@ -79,7 +79,7 @@ def test_the_ordinary_script_runs(frameworks: str, tmp_path: Path):
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_variant_runs_on_several_workers(frameworks: str, variant: str, tmp_path: Path):
-    program = (frameworks, str(EXAMPLES / variant), "--epochs", "2")
+    program = (frameworks, str(EXAMPLES / variant), "--epochs", "1")
     options = VARIANTS[variant]
     said = run(frameworks, "-c", SMBOX, "run", *options, *program, cwd=tmp_path)
     found = accuracies(said)
