@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from smbox.cli.main import main
+
 COMMAND = (sys.executable, "-c", "from smbox.cli.main import main; main()")
 MARK = "ENTERING_OF_TEST"
 TIMEOUT_S = 100.0
@@ -84,18 +86,18 @@ def test_an_interrupt_at_the_moment_of_entering_leaves_nothing(
     assert_ended(start("--hosts", file, "true", mark=mark), mark)
 
 
-def test_a_file_that_describes_no_hosts_is_wrong_use_and_is_named(tmp_path: Path):
+def test_a_file_that_describes_no_hosts_is_wrong_use_and_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     folder = tmp_path / "folder.toml"
     folder.mkdir()
     wrong = {"empty": b"", "bytes": b"\xff\xfe", "deep": b"host = " + 3000 * b"["}
     for name, text in wrong.items():
         (tmp_path / f"{name}.toml").write_bytes(text)
     for path in [*sorted(tmp_path.glob("*.toml")), tmp_path / "missing"]:
-        process = start("--hosts", str(path), "true")
-        try:
-            _, errors = process.communicate(timeout=TIMEOUT_S)
-        finally:
-            process.kill()
-        assert process.returncode == 2, errors
+        with pytest.raises(SystemExit) as ended:
+            main(["run", "--hosts", str(path), "true"])
+        errors = capsys.readouterr().err
+        assert ended.value.code == 2, errors
         assert str(path) in errors
         assert errors.count("\n") == 1, errors
