@@ -81,7 +81,7 @@ def make(folder: Path, **counts: int) -> Path:
 @pytest.fixture(scope="session")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the data sets."""
-    return make(tmp_path_factory.mktemp("data"), train=16, test=4)
+    return make(tmp_path_factory.mktemp("data"), train=8, test=4)
 
 
 @pytest.fixture
