@@ -34,20 +34,7 @@ SHM = Path("/dev/shm")
 SEGMENTS = "segments in /dev/shm"
 TESTS = Path(__file__).resolve().parent
 ORDER = ("smbox", "memnode", "contracts", "faults")
-LONG = tuple(
-    Path(folder, f"test_{name}.py").as_posix()
-    for folder, names in {
-        "smbox_torch/integrations": "scripts adapters ray",
-        "smbox_torch/pipeline": "pipeline killed lost",
-        "integration": "membership keys given_up deadlines signals training_run",
-        "benchmarks/lab": "laboratory",
-        "benchmarks/server_or_ring": "laboratory",
-        "benchmarks": "topology",
-        "smbox_torch/launching": "run_on_hosts",
-        ".": "packaging examples slurm your_script",
-    }.items()
-    for name in names.split()
-)
+LONG = tuple((TESTS / "long_files.txt").read_text().split())
 """The files that take longest; they start early, so that the run does not end with one."""
 PRELOADED: set[int] = set()
 """Pids of the servers that fork programs; the leak check ignores them."""
@@ -78,7 +65,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Collect garbage again; let PyTorch's 50 loggers propagate: pytest attaches to others."""
+    """Collect garbage again, and let all loggers propagate to the root logger.
+
+    About 50 loggers of PyTorch do not; pytest would attach its handlers to each of them in
+    every phase of every test.
+    """
     for each in logging.root.manager.loggerDict.values():
         if isinstance(each, logging.Logger) and each.name.startswith("torch"):
             each.propagate = True
@@ -114,7 +105,10 @@ def _children() -> set[int]:
 
 
 def _threads() -> set[str]:
-    """Return the names of threads, but pyzmq's collector and those of PyTorch ("Dummy")."""
+    """Return the names of running threads that Python started, and that end.
+
+    pyzmq's collector never ends. A thread of PyTorch that ran a hook is a "Dummy".
+    """
     threads = threading.enumerate()
     own = [t for t in threads if not isinstance(t, GarbageCollectorThread)]
     return {t.name for t in own if not t.name.startswith("Dummy-")}
@@ -228,7 +222,10 @@ def quick_cc(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def zig_cache(pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep zig's cache between test runs: with an empty one, zig compiles its C library."""
+    """Keep zig's cache from one test run to the next.
+
+    With an empty cache, zig compiles its C library, which takes most of its time.
+    """
     assert pytestconfig.cache is not None
     for name in ("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR"):
         monkeypatch.setenv(name, str(pytestconfig.cache.mkdir("zig")))
