@@ -48,13 +48,13 @@ HEAD = ("seed", "HybridSGD", "one process", "difference", "s", "s, one", "MiB wi
 PAGE = """\
 # Digits: the demo's task over several seeds
 
-The table compares HybridSGD, on {nodes} nodes with {per_node} workers each, with one process
-that sees equally many pictures. The task is that of `smbox demo`: scikit-learn's digits,
-{epochs:g} epochs, {samples:,} pictures per run, batches of {settings.batch}. Workers exchange
-with the center every {settings.period} steps over tcp. The learning rate is {settings.lr:g},
-momentum {settings.momentum:g}; torch {torch}. The seed selects the 360 held-out digits, the
-first weights and the order of the batches. All processes share the {cores} cores of one host,
-one thread each, so compare the accuracies, not the seconds.
+The table compares HybridSGD, on {nodes} simulated nodes with {per_node} workers each, with one
+process that sees equally many pictures. The task is that of `smbox demo`: scikit-learn's
+digits, {epochs:g} epochs, {samples:,} pictures per run, batches of {settings.batch}. Workers
+exchange with the center every {settings.period} steps over tcp. The learning rate is
+{settings.lr:g}, momentum {settings.momentum:g}; torch {torch}. The seed selects the 360
+held-out digits, the first weights and the order of the batches. All processes share the {cores}
+cores of one host, one thread each, so compare the accuracies, not the seconds.
 
 {table}
 

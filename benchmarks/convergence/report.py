@@ -107,11 +107,11 @@ too, with other seeds. Rows without momentum, or with a momentum of 0.99, keep `
 momentum)` near that of the others. `tuning.py` searches on the validation set with seeds that
 this page does not use.
 
-**Processes.** Each worker has one thread. Workers of one node use mapped memory; nodes
-communicate by tcp over loopback. Wall time begins when all workers have met and ends when the
-last worker has done its steps. CPU time is that of all workers and the memory node, divided by
-the number of cores. The workers share the cores of one machine, so this page says nothing
-about scaling, and the staleness depends on the scheduler."""
+**Processes.** Each worker has one thread. Workers of one simulated node use mapped memory; the
+nodes communicate by tcp over loopback. Wall time begins when all workers have met and ends
+when the last worker has done its steps. CPU time is that of all workers and the memory node,
+divided by the number of cores. The workers share the cores of one machine, so this page says
+nothing about scaling, and the staleness depends on the scheduler."""
 
 AGAIN = """\
 Repeat the measurement with these commands (`--dry-run` prints the expected duration):
