@@ -81,10 +81,12 @@ def main(words: Sequence[str] | None = None) -> int:
     if lack and not read.page:
         print(f"there can be no laboratory: {lack}", file=sys.stderr)
         return 2
-    if read.page and not (read.out / compute.FILE).exists():
+    is_measured = (read.out / compute.FILE).exists()
+    if read.page and not is_measured:
         print("nothing was measured yet: call this without --page first", file=sys.stderr)
         return 2
-    measured = compute.times(read.out)
+    # A dry run measures nothing: it takes the times that are kept with the sources.
+    measured = compute.times(read.out if is_measured or not read.dry_run else OUT)
     rows = list(grid(measured["seconds"], read.scale))
     if read.page:
         page.write(read.docs, dict(result_files.load(read.out, rows)), rows, measured)

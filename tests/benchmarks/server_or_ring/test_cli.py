@@ -45,15 +45,19 @@ def test_finished_rows_are_kept_and_not_repeated(ran: list[Row], tmp_path: Path)
 
 
 def test_the_computation_is_measured_once(ran: list[Row], tmp_path: Path, monkeypatch):
-    words = ["--out", str(tmp_path), "--dry-run"]
+    words = ["--out", str(tmp_path), "--budget-hours", "0"]
     assert cli.main(words) == 0
     monkeypatch.setattr(compute, "measure", lambda: pytest.fail("measured again"))
     assert cli.main(words) == 0
     assert ran == []
 
 
-def test_a_budget_and_a_dry_run_start_nothing(ran: list[Row], tmp_path: Path, capsys):
-    assert cli.main(["--out", str(tmp_path), "--dry-run"]) == 0
+def test_a_budget_and_a_dry_run_start_nothing(
+    ran: list[Row], tmp_path: Path, monkeypatch, capsys
+):
+    with monkeypatch.context() as patch:
+        patch.setattr(compute, "measure", lambda: pytest.fail("a dry run measured"))
+        assert cli.main(["--out", str(tmp_path), "--dry-run"]) == 0
     assert "63 of 63 runs are missing" in capsys.readouterr().out
     assert cli.main(["--out", str(tmp_path), "--budget-hours", "0.001"]) == 0
     assert ran == []
