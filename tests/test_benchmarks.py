@@ -108,6 +108,11 @@ def test_a_run_without_a_limit_meets_no_goal_about_the_ratio(report):
         assert row == "| tcp | get | 3.50 GB/s |  |  |  | ratio >= 0.5 | **missed** |  |"
 
 
+def test_a_quick_run_is_not_judged(report):
+    (row,) = rows_of(run(report(growth(40.0), quick=True)))
+    assert row == "| node growth | 8 clients | 40.00 MiB |  |  | figure <= 32 |  |  |"
+
+
 def test_runs_that_cannot_be_compared_are_refused(report):
     other_unit = Result("node growth", "8 clients", 3.0, "KiB", figure_at_most(32.0))
     other_goal = Result("node growth", "8 clients", 3.0, "MiB", figure_at_most(33.0))
