@@ -166,6 +166,7 @@ class Overlap:
         self._exchange = exchange
         self._pending: Sequence[torch.Tensor] | None = None
         self._is_in_flight = False
+        self._is_exchange = False  # pending is from an exchange, not from load_state
 
     def begin(self) -> None:
         """Settle, and begin the next exchange with the resulting x."""
@@ -174,6 +175,7 @@ class Overlap:
             self._broadcast.wait_writable()
             self._exchange.begin(self._broadcast)
         self._pending, self._is_in_flight = self._broadcast.tensors, True
+        self._is_exchange = True
 
     @torch.no_grad()
     def settle(self) -> None:
@@ -199,8 +201,14 @@ class Overlap:
             self._broadcast.receive()
         took_s = time.monotonic() - began_s
         self._recorder.waited(took_s)
-        if self._exchange is None:
-            # Only the root knows how long the exchange took: count the time waited.
+        self._count(took_s)
+
+    def _count(self, took_s: float) -> None:
+        """Count the exchange in flight on a rank that only receives its move.
+
+        Only the root knows how long the exchange took: count the time waited.
+        """
+        if self._exchange is None and self._is_in_flight and self._is_exchange:
             self._recorder.exchange(took_s=took_s, nbytes=0)
 
     def finish(self) -> None:
@@ -249,6 +257,7 @@ class Overlap:
         are broadcast as zeros.
         """
         self.finish()
+        self._count(0.0)  # as the root did in finish; its move is discarded
         self._forget()
         if moves is None:
             return
@@ -258,6 +267,7 @@ class Overlap:
                 place.copy_(moves[number] if moves else torch.zeros_like(place))
             self._broadcast.publish()
         self._pending, self._is_in_flight = self._broadcast.tensors, True
+        self._is_exchange = False
 
     def close(self) -> None:
         """Close the exchange; call :meth:`settle` before it if x is still used."""

@@ -61,6 +61,17 @@ def test_finishing_shares_the_rest_and_leaves_the_center_in_every_model(
         np.testing.assert_array_equal(x, center(box))
 
 
+def test_all_ranks_of_a_group_count_the_same_exchanges(worlds):
+    counts: list[int] = []
+
+    def end(optimizer: HybridSGD) -> None:
+        optimizer.finish(timeout_s=30.0)
+        counts.append(optimizer.stats().exchanges)
+
+    run(worlds(1, 2), ModelBox(), False, end)
+    assert counts[0] == counts[1] > 0
+
+
 def test_every_group_ends_with_the_bits_of_the_center(worlds):
     box = ModelBox()
 
