@@ -37,6 +37,7 @@ The fact ``outcome`` of a timeout is ``"none"``, ``"partial"`` (with the ranges 
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 
 class SmboxError(Exception):
@@ -103,7 +104,7 @@ class RequestTimeoutError(SmboxError, TimeoutError):
     blocking verb, its ``outcome()`` returns the effect. A pickled copy has no handle.
     """
 
-    handle: object = None
+    handle: Any = None
 
 
 class SegmentError(SmboxError, OSError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from typing import Any, get_type_hints
 
 import pytest
 
@@ -49,6 +50,10 @@ def test_without_facts_only_the_message(kind):
 def test_is_what_a_user_would_catch(name, base):
     with pytest.raises(base):
         raise getattr(errors, name)("x")
+
+
+def test_a_type_checker_accepts_calls_of_the_handle_of_a_timeout():
+    assert get_type_hints(errors.RequestTimeoutError)["handle"] is Any
 
 
 def test_the_names_of_all_classes_of_the_tree_end_alike():

@@ -190,7 +190,7 @@ class Worker:
             finally:
                 _check_returned(begun_s, timeout_s)
         except RequestTimeoutError as error:
-            if timeout_s == TIMEOUT_S or not isinstance(error.handle, Handle):
+            if timeout_s == TIMEOUT_S or error.handle is None:
                 raise
             outcome = error.handle.outcome(TIMEOUT_S)
             if outcome not in {"none", "all"}:
