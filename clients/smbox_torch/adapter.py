@@ -34,7 +34,8 @@ def as_array(tensor: torch.Tensor) -> NDArray[Any]:
         Array of the tensor's shape and dtype on the same memory (bfloat16 as ml_dtypes').
 
     Raises:
-        TypeError: the tensor is on another device, sparse, or a lazily negated view.
+        TypeError: the tensor is on another device, sparse, or has no array of its memory, such
+            as a lazily negated or conjugated view.
         ConfigError: bfloat16 without ml_dtypes.
     """
     data = tensor.detach()
@@ -43,12 +44,10 @@ def as_array(tensor: torch.Tensor) -> NDArray[Any]:
             f"only dense CPU tensors can be shared with a region, not {data.layout} on "
             f"{data.device}: use tensor.cpu()"
         )
-    if data.is_neg():
-        raise TypeError("a negated view has no array: use tensor.resolve_neg()")
-    if data.dtype is torch.bfloat16:
-        return _bfloat16(data)
-    array: NDArray[Any] = data.numpy()
-    return array
+    try:
+        return _bfloat16(data) if data.dtype is torch.bfloat16 else data.numpy()
+    except RuntimeError as error:  # such as a negated, conjugate or nested tensor
+        raise TypeError(f"this tensor has no array of its memory: {error}") from error
 
 
 def _bfloat16(data: torch.Tensor) -> NDArray[Any]:

@@ -36,6 +36,10 @@ def test_tensors_without_memory_of_their_own_are_refused():
             as_array(tensor)
     with pytest.raises(TypeError, match="resolve_neg"):
         as_array(torch._neg_view(torch.ones(2)))
+    with pytest.raises(TypeError, match="resolve_conj"):
+        as_array(torch.ones(2, dtype=torch.complex64).conj())
+    with pytest.raises(TypeError, match="ZeroTensor"):
+        as_array(torch._efficientzerotensor((2,)))
 
 
 def test_smbox_takes_tensors_and_parameters():
