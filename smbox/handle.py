@@ -23,7 +23,8 @@ class Handle(Tracked, Generic[T]):
     """A request in progress, as every ``_nb`` verb returns it.
 
     The arrays given to the verb must not be modified until the request is done. Dropping a
-    handle does not cancel the request: it continues while other requests or ``flush`` run.
+    handle does not cancel the request: it continues while other requests or ``flush`` run,
+    until the box is closed.
 
     A blocking verb that raises RequestTimeoutError is over. ``error.handle`` is its handle, and
     its only use is ``outcome``.
