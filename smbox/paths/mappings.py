@@ -60,8 +60,9 @@ class Mappings:
                     del self._regions[address]
             try:
                 region = MappedRegion.attach(self.node.name, info.address & OFFSET_MAX)
-            except RegionFreedError:
+            except RegionFreedError as error:
                 check_not_another(self.node)
+                error.facts["name"] = info.name
                 raise
             check_still_shared(self.node)
             return self._regions.setdefault(info.address, region)

@@ -96,7 +96,7 @@ def test_a_client_maps_no_region_of_which_it_knows_that_it_was_freed(solo, box):
     region = box.create("some", shape=(4,))
     region.put(np.ones(4, np.float32))
     box.free(region)
-    with pytest.raises(RegionFreedError):
+    with pytest.raises(RegionFreedError, match="name='some'"):
         region.get()
     gc.collect()
     name = layout.region_name(solo.control.memory.name, region.address.offset)
