@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import sys
 import threading
 
 import pytest
@@ -196,3 +197,20 @@ def test_a_function_cannot_return_its_own_handle():
     for _ in range(2):
         with pytest.raises(ConfigError, match="waits for it"):
             handle.result()
+
+
+def test_chains_are_as_deep_as_the_stack_allows():
+    calls = []
+
+    def chained(length):
+        request, _ = handle(*[True] * 9)
+        for _ in range(length):
+            request = request.then(lambda value: calls.append(1) or value)
+        return request
+
+    assert chained(200).result() == "value"
+    assert len(calls) == 200
+    deep = chained(sys.getrecursionlimit())
+    with pytest.raises(RecursionError):
+        deep.wait()
+    assert len(calls) == 200
