@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from smbox_torch.model.strides import match_strides
+
 __all__ = ["HookedOptimizer"]
 
 
@@ -21,6 +23,9 @@ class HookedOptimizer(torch.optim.Optimizer):
     """
 
     _is_inside = False
+
+    _is_matched = False
+    """Whether the state of the inner optimizer has its parameters' strides; see ``strides``."""
 
     def __init_subclass__(cls) -> None:
         """Wrap the methods that a subclass defines, so that no subclass can omit the hooks."""
@@ -45,6 +50,13 @@ class HookedOptimizer(torch.optim.Optimizer):
 
     def _inner_loaded(self) -> None:
         """Follow a state that the inner optimizer has loaded."""
+        self._is_matched = False
+
+    def _match_once(self, inner: torch.optim.Optimizer) -> None:
+        """Match strides, before the first step and the first one after a load."""
+        if not self._is_matched:
+            match_strides(inner)
+            self._is_matched = True
 
     @contextmanager
     def _inside(self) -> Iterator[None]:
