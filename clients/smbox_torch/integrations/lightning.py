@@ -51,6 +51,11 @@ class BoxCallback(Callback):
         self._finish_timeout_s = finish_timeout_s
         self._wrap = algorithm, box, name, options
 
+    def setup(self, trainer: Trainer, *_: Any, **__: Any) -> None:
+        """Move before the other callbacks, which may average the weights that they find."""
+        trainer.callbacks.remove(self)
+        trainer.callbacks.insert(0, self)
+
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Wrap the optimizer, before Lightning loads a checkpoint.
 

@@ -169,6 +169,24 @@ with smbox.local("64MiB") as box:
     assert torch.equal(weights["layer.weight"], center)
 """
 
+AVERAGE = """
+from lightning.pytorch.callbacks import StochasticWeightAveraging
+
+def averaged(*wrapping):
+    torch.manual_seed(0)
+    averaging = StochasticWeightAveraging(swa_lrs=0.1, swa_epoch_start=1)
+    trainer = Trainer(accelerator="cpu", max_epochs=3, logger=False, enable_checkpointing=False,
+                      enable_progress_bar=False, enable_model_summary=False,
+                      callbacks=[averaging, *wrapping])
+    model = Model()
+    trainer.fit(model, torch.utils.data.DataLoader(torch.ones(2, 2)))
+    return model.layer.weight
+
+with smbox.local("64MiB") as box:
+    wrapping = BoxCallback(Downpour, box, "run", workers=1)
+    assert torch.equal(averaged(wrapping), averaged())
+"""
+
 
 @pytest.mark.parametrize("name", ENDS)
 def test_the_end_waits_for_a_slow_worker(name: str, run: Callable[..., None]):
@@ -186,3 +204,8 @@ def test_a_trainer_trains_again_and_leaves_the_run_after_an_error(
 def test_a_checkpoint_of_an_exception_has_the_center(run: Callable[..., None]):
     begin = "import pathlib\nimport torch\nimport smbox\nfrom smbox_torch import EASGD\n"
     run(begin + MODELS["lightning"] + CHECKPOINT, "lightning")
+
+
+def test_weights_that_another_callback_averages_stay_in_the_model(run: Callable[..., None]):
+    begin = "import torch\nimport smbox\nfrom smbox_torch import Downpour\n"
+    run(begin + MODELS["lightning"] + AVERAGE, "lightning")
