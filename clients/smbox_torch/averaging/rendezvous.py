@@ -163,8 +163,11 @@ class Rendezvous:
         """Raise because ranks skipped a step, and record it for the other ranks.
 
         Raises:
-            StepMismatchError: always; it names the ranks.
+            StepMismatchError: always; it names the ranks, or this one if its loop has ended.
         """
+        left = self._words(Word.LEFT)[self.rank]
+        if left >= FINISHED:
+            raise finished_early(self._first_rank + self.rank, left - FINISHED)
         self._set(Word.BLAMED, SKIPPED | (ranks[0] + 1))
         raise self._mismatch(ranks, counted)
 

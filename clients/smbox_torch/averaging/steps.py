@@ -46,7 +46,7 @@ def step_mismatch(ranks: Sequence[int], counted: Sequence[int] = ()) -> StepMism
 def finished_early(rank: int, steps: int) -> StepMismatchError:
     """Return the error for a rank that finished while others have batches left."""
     return StepMismatchError(
-        f"rank {rank} finished after {steps} steps, and this rank has more batches: give all"
+        f"rank {rank} finished after {steps} steps, and others have more batches: give all"
         " ranks the same number (distributed_sampler does), or put each rank's loop inside"
         " `with optimizer.join():`",
         rank=rank,

@@ -276,6 +276,8 @@ class HybridSGD(SyncGroup):
         self._leave(in_order=True)
 
     def _share_rest(self) -> None:
+        if self._host_mean is not None:  # tell ranks that have more batches
+            self._host_mean.rendezvous.leave(steps=self._rounds.steps)
         if self.steps > self._shared_steps:
             self.exchange()
         self._settle()

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import smbox
-from smbox.errors import ConfigError, StepMismatchError
+from smbox.errors import ConfigError, StepMismatchError, WorkerLostError
 from smbox.testing.model_box import ModelBox
 from smbox_torch.hybrid.hybrid import HybridSGD
 from smbox_torch.world import World
@@ -204,6 +204,23 @@ def test_a_rank_that_skips_an_exchange_is_named_on_all_ranks(each, skips: int, o
 
     for message in each(worlds(2), told):
         assert f"rank {skips} skipped" in message
+
+
+@pytest.mark.parametrize("short", [0, 1])
+def test_a_rank_with_fewer_batches_is_named_at_once(each, short: int):
+    def work(world: World) -> None:
+        net = model()
+        with wrapped(world, net, ModelBox()) as optimizer:
+            train(optimizer, net, world.rank, range(3 if world.rank == short else 5))
+            optimizer.finish()
+
+    def told(world: World) -> str:
+        with pytest.raises((StepMismatchError, WorkerLostError)) as caught:
+            work(world)
+        return str(caught.value)
+
+    messages = each(worlds(2), told)
+    assert f"rank {short} finished after 3 steps" in messages[1 - short]
 
 
 def uneven() -> list[World]:
