@@ -207,7 +207,7 @@ class Box(Directory):
     def close(self) -> None:
         """Close the connections; regions stay at the node, and local views stay valid.
 
-        Requests of ``_nb`` verbs that are not done are dropped: wait for them, or flush, first.
+        Requests of ``_nb`` verbs that are not done are dropped, with a warning: flush first.
         If the node does not answer, this takes half a second, and up to a second more for each
         lock and membership that is held. Idempotent.
         """

@@ -20,6 +20,7 @@ from smbox.memory.segment import NoSegmentError, Segment
 from smbox.paths.work import NodeInfo, RegionInfo
 
 _STATE: Final = RegionHeader.STATE
+_FREED: Final = RegionState.FREED
 
 
 class Mappings:
@@ -46,7 +47,7 @@ class Mappings:
             SegmentError: the region cannot be mapped at present.
         """
         region = self._regions.get(info.address)
-        if region is None or region.header.item(_STATE) == RegionState.FREED:
+        if region is None or region.header.item(_STATE) == _FREED:
             return self._attach(info)
         return region
 
@@ -55,9 +56,9 @@ class Mappings:
         with self._mutex:
             if self._is_closed:
                 raise PeerLostError("the box was closed", outcome="none")
-            for address, region in list(self._regions.items()):
-                if region.state == RegionState.FREED:
-                    del self._regions[address]
+            mapped = self._regions.items()
+            for address in [a for a, r in mapped if r.header.item(_STATE) == _FREED]:
+                del self._regions[address]
             try:
                 region = MappedRegion.attach(self.node.name, info.address & OFFSET_MAX)
             except RegionFreedError as error:

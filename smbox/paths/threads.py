@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import wraps
 from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar
 
@@ -15,6 +17,8 @@ NESTED: Final = (
     "a signal handler or finalizer cannot use the box inside another call of its thread; let it"
     " set a flag and return"
 )
+
+_LOG = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -110,6 +114,12 @@ class ThreadQueue(Generic[T]):
         finally:
             self._release_locks()
         return False
+
+    def has_work(self) -> bool:
+        """Return True if a change is neither done nor cancelled; a read may count, too."""
+        with suppress(NestedCallError):  # a signal handler inside a call
+            return any(not (work.is_done or work.is_cancelled) for work in self._pending())
+        return True
 
     def cancel(self, work: T) -> None:
         """Cancel a request: its arrays are not accessed any more. Idempotent."""
@@ -220,11 +230,7 @@ H = TypeVar("H", bound=ThreadQueue[Any])
 
 
 class ThreadedPath(Generic[H]):
-    """The base of a data path: one queue for each thread, made by the subclass.
-
-    Any thread of a Box may use its path. What belongs to a thread (a writer, a channel) is in
-    the thread's queue.
-    """
+    """The base of a data path: one queue for each thread, with its writer or channel."""
 
     def __init__(self) -> None:
         self._queues: list[H] = []
@@ -261,6 +267,8 @@ class ThreadedPath(Generic[H]):
         self.say_bye()
         with self._mutex:
             queues = self._take_queues()
+        if any(queue.has_work() for queue in queues):
+            _LOG.warning("the box was closed before all changes were done: flush first")
         for queue in queues:
             queue.close()
 

@@ -167,12 +167,13 @@ def test_any_thread_may_drive(client):
     assert (client.get(info) == 2).all()
 
 
-def test_closing_ends_what_is_under_way_and_says_goodbye(node, clients):
+def test_closing_ends_what_is_under_way_and_says_goodbye(node, clients, caplog):
     client = clients()
     info = client.create(PIECE)
     client.get(info)
     work = client.change(info, np.ones(PIECE, np.float32))
     client.close()
+    assert "before all changes were done" in caplog.text
     with pytest.raises(PeerLostError):
         work.advance(time.monotonic() + WAIT_S)
     assert Op.BYE in [decode_request(frames).op for frames in node.seen]
@@ -180,12 +181,13 @@ def test_closing_ends_what_is_under_way_and_says_goodbye(node, clients):
     client.close()
 
 
-def test_a_close_that_the_node_does_not_hear_leaves_row_and_ring(node, clients):
+def test_a_close_that_the_node_does_not_hear_leaves_row_and_ring(node, clients, caplog):
     client = clients()
     info = client.create(4)
     client.finish(client.change(info, np.ones(4, np.float32), sink=OldBytes()))
     rows, used_nbytes = len(node.memory.channels), node.memory.used_nbytes()
     node.is_down = True
     client.close()
+    assert caplog.text == ""
     assert (len(node.memory.channels), node.memory.used_nbytes()) == (rows, used_nbytes)
     assert any(".ring" in name for name in listing(f"smbox.{node.name}."))

@@ -82,11 +82,12 @@ def test_close_ends_a_wait(box):
         handle.wait()
 
 
-def test_close_waits_for_no_request_and_ends_it(box, held):
+def test_close_waits_for_no_request_and_ends_it(box, held, caplog):
     region = box.create("some", shape=(4,))
     with held(region):
         handle = region.put_nb(np.ones(4, np.float32))
         box.close()
+    assert "before all changes were done" in caplog.text
     with pytest.raises(PeerLostError, match="closed") as caught:
         handle.wait()
     assert caught.value.facts["outcome"] == "none"
@@ -223,16 +224,15 @@ def test_close_while_another_thread_maps_is_no_error_of_its_own(solo, monkeypatc
         other = owner.create("other", shape=(4,))
         mine = box.attach("other")
         owner.free(gone)
-        state, closing = MappedRegion.state, []
+        attach, closing = MappedRegion.attach, []
 
-        def closed_meanwhile(region):
-            if not closing:
-                closing.append(threading.Thread(target=box.close))
-                closing[0].start()
-                closing[0].join(0.2)
-            return state.fget(region)
+        def closed_meanwhile(*place):
+            closing.append(threading.Thread(target=box.close))
+            closing[0].start()
+            closing[0].join(0.2)
+            return attach(*place)
 
-        monkeypatch.setattr(MappedRegion, "state", property(closed_meanwhile))
+        monkeypatch.setattr(MappedRegion, "attach", closed_meanwhile)
         with contextlib.suppress(PeerLostError):
             mine.get()
         closing[0].join()
