@@ -110,7 +110,7 @@ def _median(results: tuple[Result, ...], name: str) -> float | None:
 
 def main(arguments: list[str]) -> None:
     """Print the table of the reports named on the command line."""
-    if not arguments:
+    if not arguments or arguments[0] in {"-h", "--help"}:
         sys.exit("usage: python benchmarks/table.py REPORT.json...")
     runs = [json.loads(Path(argument).read_text()) for argument in arguments]
     try:

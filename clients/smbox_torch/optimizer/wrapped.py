@@ -167,7 +167,7 @@ class WrappedOptimizer(HookedOptimizer):
     def _demand_finishable(self) -> None:
         """Raise ConfigError if this worker was closed."""
         if self._is_closed:
-            raise ConfigError("the optimizer was closed: call finish instead of close")
+            raise ConfigError("the optimizer was closed: call finish once, without close")
 
     def _members(self) -> Iterator[torch.Tensor]:
         return (p for group in self.param_groups for p in group["params"])
