@@ -248,10 +248,19 @@ class NodeServer:
                 )
 
     def _memory_nbytes(self, name: str) -> int:
-        if self.config.memory_nbytes is not None:
-            return self.config.memory_nbytes
         used_nbytes = sum(map(size, listing(f"{layout.PREFIX}{name}.")))  # of an earlier run
-        return used_nbytes + int(room_nbytes() * MEMORY_SHARE)
+        free_nbytes, limit_nbytes = room_nbytes(), self.config.memory_nbytes
+        if limit_nbytes is None:
+            return used_nbytes + int(free_nbytes * MEMORY_SHARE)
+        if limit_nbytes > used_nbytes + free_nbytes:
+            _LOG.warning(
+                "the memory limit is %d bytes, but /dev/shm has room for %d: clients get"
+                " OutOfMemoryError there; lower --memory, or enlarge /dev/shm (mount -o"
+                " remount,size=..., docker run --shm-size=...)",
+                limit_nbytes,
+                used_nbytes + free_nbytes,
+            )
+        return limit_nbytes
 
 
 def _fresh_name(port: str) -> str:

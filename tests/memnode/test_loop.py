@@ -72,6 +72,14 @@ def test_without_a_limit_the_node_takes_most_of_what_is_free(server):
     assert room_nbytes() // 2 < free < room_nbytes() + (1 << 30)
 
 
+def test_a_limit_above_the_room_of_dev_shm_is_logged(caplog):
+    for limit_nbytes, count in ((room_nbytes() // 2, 0), (room_nbytes() * 2, 1)):
+        config = NodeConfig((Bind.parse(FREE_PORT),), memory_nbytes=limit_nbytes)
+        with NodeServer(config).opened():
+            pass
+        assert caplog.text.count("docker run --shm-size") == count
+
+
 def test_an_exception_leaves_the_memory_in_place():
     name = f"t{secrets.token_hex(4)}"
     config = NodeConfig((Bind.parse(FREE_PORT),), name=name, memory_nbytes=1 << 24)
