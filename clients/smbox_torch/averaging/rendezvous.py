@@ -165,9 +165,7 @@ class Rendezvous:
         Raises:
             StepMismatchError: always; it names the ranks, or this one if its loop has ended.
         """
-        left = self._words(Word.LEFT)[self.rank]
-        if left >= FINISHED:
-            raise finished_early(self._first_rank + self.rank, left - FINISHED)
+        self._check_unfinished(self.rank)
         self._set(Word.BLAMED, SKIPPED | (ranks[0] + 1))
         raise self._mismatch(ranks, counted)
 
@@ -203,9 +201,7 @@ class Rendezvous:
 
     def _give_up(self, rank: int, verdict: str) -> None:
         self._set(Word.BLAMED, rank + 1)
-        left = self._words(Word.LEFT)[rank]
-        if left >= FINISHED:
-            raise finished_early(self._first_rank + rank, left - FINISHED)
+        self._check_unfinished(rank)
         raise WorkerLostError(
             f"rank {self._first_rank + rank} {verdict}; the ranks of this host cannot go on"
             " without it",
@@ -213,6 +209,12 @@ class Rendezvous:
             pid=self._words(Word.PID)[rank],
             timeout_s=self.timeout_s,
         )
+
+    def _check_unfinished(self, rank: int) -> None:
+        """Raise StepMismatchError if the loop of a rank has ended."""
+        left = self._words(Word.LEFT)[rank]
+        if left >= FINISHED:
+            raise finished_early(self._first_rank + rank, left - FINISHED)
 
 
 def _status(pid: int) -> str:
