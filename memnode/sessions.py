@@ -144,8 +144,8 @@ class Sessions:
         expected = client_proof(self._memory.cookie, self._challenge, hello)
         if not hello.nonce or not hmac.compare_digest(hello.proof, expected):
             raise AccessDeniedError(
-                "this address serves only clients of this host and user, which prove that they"
-                " can read the node's cookie segment",
+                "this address serves only clients that can read the node's cookie in /dev/shm:"
+                " run on its host, in its container and as its user, or start it with --keys",
                 **self._challenge.facts(),
             )
 

@@ -60,7 +60,7 @@ def test_a_host_that_nobody_knows_is_called_that(monkeypatch):
 
 def test_who_cannot_read_the_cookie_is_refused(node):
     unlink(layout.cookie_name(node.name))
-    with pytest.raises(AccessDeniedError):
+    with pytest.raises(AccessDeniedError, match="as its user, or start it with --keys"):
         open_over(node.connect, "inproc://node", CONFIG)
 
 
