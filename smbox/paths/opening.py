@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import partial
 from typing import Final, TypeAlias
@@ -172,6 +173,12 @@ def _why_silent(address: str) -> str:
     reason = resolution_error(address)
     if reason is not None:
         return f"the host's name cannot be resolved: {reason}"
+    path = address.removeprefix("ipc://")
+    if path != address and path[0] != "@" and not os.access(path, os.W_OK):
+        return (
+            "this user cannot open the node's socket: start `memnode` at this path, or run as"
+            " the user of the node"
+        )
     return (
         "no memory node answers: is `memnode` running there, and does it listen at this"
         " address? (by default it listens on loopback only; see memnode --bind)"

@@ -58,6 +58,12 @@ def test_a_host_that_nobody_knows_is_called_that(monkeypatch):
         open_remote(config)
 
 
+def test_a_socket_that_this_user_cannot_open_is_called_that(tmp_path):
+    config = ClientConfig(f"ipc://{tmp_path}/none", timeout_s=0.05)
+    with pytest.raises(ConnectError, match="run as the user of the node"):
+        open_remote(config)
+
+
 def test_who_cannot_read_the_cookie_is_refused(node):
     unlink(layout.cookie_name(node.name))
     with pytest.raises(AccessDeniedError, match="as its user, or start it with --keys"):
