@@ -27,6 +27,7 @@ RESTARTS: Final = 1 << 31
 _ROW_NBYTES: Final = 8 * WORDS
 _HOST_NBYTES: Final = 64
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+_TIME_NAMESPACE: Final = "/proc/self/ns/time"  # since Linux 5.6
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True):
@@ -111,13 +112,17 @@ class MemberInfo(msgspec.Struct, frozen=True):
 
 @cache
 def domain() -> int:
-    """Return a hash of the boot, pid namespace and user of this process; 0 if unknown.
+    """Return a hash of this process's boot, user, and pid and time namespace; 0 if unknown.
+
+    Processes of two time namespaces read different start times of the same process.
 
     Raises:
         SystemLimitError: a limit of the system keeps this process from finding that out.
     """
     try:
         where = f"{_BOOT_ID.read_text()}|{os.readlink('/proc/self/ns/pid')}|{os.getuid()}"
+        if os.path.lexists(_TIME_NAMESPACE):
+            where += f"|{os.readlink(_TIME_NAMESPACE)}"
     except (FileNotFoundError, PermissionError):  # no /proc here
         return 0
     except OSError as error:

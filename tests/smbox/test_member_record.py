@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -54,6 +55,14 @@ def test_only_a_pid_of_this_domain_can_be_known_dead():
     assert not replace(gone, domain=record.domain + 1).is_known_dead()
     assert not replace(gone, domain=0).is_known_dead()
     assert replace(record, pid_started=record.pid_started + 1).is_known_dead()
+
+
+@pytest.mark.parametrize("kind", ["pid", "time"])
+def test_each_namespace_in_which_start_times_differ_is_a_domain(kind, monkeypatch):
+    known, readlink = domain(), os.readlink
+    other = {f"/proc/self/ns/{kind}": f"{kind}:[0]"}
+    monkeypatch.setattr(os, "readlink", lambda path: other.get(path) or readlink(path))
+    assert domain.__wrapped__() not in {0, known}
 
 
 def test_a_limit_of_the_system_does_not_leave_the_domain_unknown(no_more_files):
