@@ -11,7 +11,7 @@ from smbox.errors import SegmentError, SystemLimitError
 _CURES: Final = {
     None: "; raise ulimit -n or fs.file-max",  # posix_ipc: too many open files, by its text
     errno.EMFILE: "; too many open files: raise ulimit -n",
-    errno.EAGAIN: "; too many processes or threads: raise ulimit -u, or pids.max",
+    errno.EAGAIN: "; too many threads or too little memory: raise ulimit -u, -v, or pids.max",
     errno.ENFILE: "; too many open files on this host: raise fs.file-max",
     errno.EFBIG: "; files may not be so large: raise ulimit -f",
     errno.ENOSPC: "; no free inode: free regions, or mount it with more nr_inodes",
