@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import datetime as dt
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeVar
 
 import typer
 
 from smbox import keys
 from smbox.errors import ConfigError
+
+T = TypeVar("T")
 
 DAYS_MAX: Final = 365_000
 """A thousand years; Python's dates end with the year 9999."""
@@ -22,13 +25,15 @@ def keygen(
         list[str] | None, typer.Option(help="Name of a client to create; may be repeated.")
     ] = None,
     role: Annotated[
-        str, typer.Option(help="Role of these clients: read, write or admin.")
-    ] = "write",
+        list[str] | None,
+        typer.Option(help="Role of all these clients: read, write (default) or admin."),
+    ] = None,
     prefix: Annotated[
-        str, typer.Option(help="Allow only names with this prefix; default: all.")
-    ] = "",
+        list[str] | None,
+        typer.Option(help="Allow only names with this prefix; default: all."),
+    ] = None,
     days: Annotated[
-        int | None, typer.Option(help="Days until their keys expire; default: never.")
+        list[int] | None, typer.Option(help="Days until their keys expire; default: never.")
     ] = None,
 ) -> None:
     """Make a node's key pair, unless DIR has one, and a key for each client.
@@ -40,13 +45,16 @@ def keygen(
     cannot connect again, and the node refuses its existing connections within about two
     seconds.
     """
-    if role.upper() not in keys.Role.__members__:
-        raise ConfigError("a role must be read, write or admin", role=role)
-    if days is not None and not 1 <= days <= DAYS_MAX:
-        raise ConfigError(f"a key must be valid for 1 to {DAYS_MAX} days", days=days)
-    expires = None if days is None else keys.today() + dt.timedelta(days=days)
+    one_role, one_prefix = _once("--role", role, "write"), _once("--prefix", prefix, "")
+    if one_role.upper() not in keys.Role.__members__:
+        raise ConfigError("a role must be read, write or admin", role=one_role)
+    valid = _once("--days", days, None)
+    if valid is not None and not 1 <= valid <= DAYS_MAX:
+        raise ConfigError(f"a key must be valid for 1 to {DAYS_MAX} days", days=valid)
+    expires = None if valid is None else keys.today() + dt.timedelta(days=valid)
     clients = [
-        keys.Authorised(name, keys.Role[role.upper()], prefix, expires) for name in client or ()
+        keys.Authorised(name, keys.Role[one_role.upper()], one_prefix, expires)
+        for name in client or ()
     ]
     for each in clients:
         keys.check_client(each)
@@ -57,6 +65,21 @@ def keygen(
         )
     for each in clients:
         made = keys.add_client(folder, each)
-        print(f"made {made} ({role}): copy this secret file to the client's host")
+        print(f"made {made} ({one_role}): copy this secret file to the client's host")
     if not clients:
         print("no client was created: to create one, pass --client NAME")
+
+
+def _once(option: str, given: Sequence[T] | None, default: T) -> T:
+    """Return the value of an option.
+
+    Raises:
+        ConfigError: it was given twice, as if for the client before it.
+    """
+    if given and len(given) > 1:
+        raise ConfigError(
+            f"{option} applies to all clients of the command: give it once, and run keygen"
+            " again for other clients",
+            given=given,
+        )
+    return given[0] if given else default

@@ -30,6 +30,22 @@ def test_a_client_that_cannot_be_named_is_refused_and_nothing_is_made(tmp_path, 
     assert not (tmp_path / "keys").exists()
 
 
+@pytest.mark.parametrize(
+    ("option", "values"),
+    [("--role", ["read", "admin"]), ("--prefix", ["a/", "b/"]), ("--days", ["1", "2"])],
+)
+def test_an_option_for_each_client_is_refused_and_nothing_is_made(
+    tmp_path, capsys, option, values
+):
+    clients = zip("ab", values, strict=True)
+    given = [word for name, value in clients for word in ("--client", name, option, value)]
+    with pytest.raises(SystemExit) as raised:
+        main(["keygen", str(tmp_path / "keys"), *given])
+    assert raised.value.code == 2
+    assert f"{option} applies to all clients" in capsys.readouterr().err
+    assert not (tmp_path / "keys").exists()
+
+
 def test_commands_that_it_tells_hold_for_a_folder_with_a_space(tmp_path, capsys):
     folder = tmp_path / "my keys"
     with suppress(SystemExit):
