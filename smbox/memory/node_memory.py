@@ -14,7 +14,14 @@ from smbox.memory.journal import Writer
 from smbox.memory.layout import RegionHeader, RegionState
 from smbox.memory.mapped import Building, MappedRegion
 from smbox.memory.region_header import RegionSpec
-from smbox.memory.segment import Segment, attach_or_create, listing, size, unlink
+from smbox.memory.segment import (
+    Segment,
+    attach_or_create,
+    is_untrusted,
+    listing,
+    size,
+    unlink,
+)
 from smbox.memory.superblock import OwnedSuperblock, unlink_all
 
 COOKIE_NBYTES: Final = 32
@@ -117,7 +124,8 @@ class NodeMemory:
 
     def used_nbytes(self) -> int:
         """Return the bytes of all segments of this node, including journals and rings."""
-        return sum(size(name) for name in listing(f"{layout.PREFIX}{self.name}."))
+        names = listing(f"{layout.PREFIX}{self.name}.")
+        return sum(size(name) for name in names if not is_untrusted(name))
 
     def sweep_slots(self) -> int:
         """Recover and remove the slots of dead local clients; return how many.

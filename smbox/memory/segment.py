@@ -11,7 +11,7 @@ import os
 import secrets
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol, Self
 
@@ -280,16 +280,16 @@ def room_nbytes() -> int:
 
 
 def unlink(name: str) -> None:
-    """Remove the name of a segment, if it exists."""
-    (DIRECTORY / name).unlink(missing_ok=True)
+    """Remove the name of a segment, if it exists and is not another user's."""
+    with suppress(PermissionError):
+        (DIRECTORY / name).unlink(missing_ok=True)
 
 
 def size(name: str) -> int:
     """Return the bytes of a segment; 0 if it does not exist."""
-    try:
+    with suppress(FileNotFoundError):
         return (DIRECTORY / name).lstat().st_size
-    except FileNotFoundError:
-        return 0
+    return 0
 
 
 def listing(prefix: str) -> list[str]:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import signal
 from pathlib import Path
@@ -168,6 +169,28 @@ def test_a_node_adopts_nothing_that_others_may_write(memory, make, kind):
     path.chmod(0o600)
     take(memory)
     assert len(memory.regions) == 1
+
+
+def test_a_file_of_another_user_neither_counts_nor_keeps_the_rest(memory, make, monkeypatch):
+    make(np.ones(4, np.float32))
+    used_nbytes = memory.used_nbytes()
+    path = DIRECTORY / f"{layout.PREFIX}{memory.name}.building.0"
+    path.touch()
+    os.truncate(path, 1 << 40)
+    path.chmod(0o666)
+    assert memory.used_nbytes() == used_nbytes
+    unlink = Path.unlink
+
+    def refusing(each, **options):  # as the system does for others in /dev/shm
+        if each == path:
+            raise PermissionError(errno.EPERM, "Operation not permitted", str(path))
+        unlink(each, **options)
+
+    monkeypatch.setattr(Path, "unlink", refusing)
+    memory.close(keep=False)
+    assert listing(f"{layout.PREFIX}{memory.name}.") == [path.name]
+    take(memory)
+    unlink(path)
 
 
 def killed_in_its_stop(name: str, after: int) -> bool:
