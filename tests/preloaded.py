@@ -15,12 +15,12 @@ this Python, so processes that it starts (also by ``multiprocessing`` "spawn") a
 PYTHON itself runs all other command lines.
 
 A program ends after its exit functions (atexit), without destroying its modules. That would
-take four times as long as the rest, because a fork copies each page that it changes.
+take four times as long as the rest, because a fork copies each page that it changes. Finalizers
+of what the server has imported do not run either.
 """
 
 import array
 import contextlib
-import gc
 import importlib
 import json
 import os
@@ -80,6 +80,7 @@ def serve(path: str, modules: list[str]) -> list[str]:
 
 def preload(modules: list[str]) -> None:
     """Import torch, all of smbox_torch, and ``modules``."""
+    import quick_forks
     import torch
 
     import smbox_torch
@@ -89,8 +90,7 @@ def preload(modules: list[str]) -> None:
     torch.optim.SGD(torch.nn.Linear(1, 1).parameters(), lr=0.1)  # it imports torch._dynamo
     for name in modules:
         importlib.import_module(name)
-    gc.collect()
-    gc.freeze()  # a collection would change all objects, and so copy their pages
+    quick_forks.prepare()
     signal.signal(signal.SIGCHLD, reap)
 
 

@@ -118,6 +118,16 @@ def test_a_program_has_the_files_that_it_inherits(preloaded: str):
         os.close(write)
 
 
+def test_a_program_ends_with_its_exit_functions(preloaded: str):
+    code = """
+import atexit, weakref
+atexit.register(print, "exit function")
+weakref.finalize(kept := type("Kept", (), {})(), print, "finalizer")
+"""
+    told = run(preloaded, "-c", code).stdout
+    assert sorted(told.splitlines()) == ["exit function", "finalizer"]
+
+
 def test_a_module_is_run_as_a_program(preloaded: str):
     assert run(preloaded, "-m", "json.tool", input="[1]").stdout == "[\n    1\n]\n"
 
