@@ -38,8 +38,12 @@ LONG = tuple((TESTS / "long_files.txt").read_text().split())
 """The files that take longest; they start early, so that the run does not end with one."""
 PRELOADED: set[int] = set()
 """Pids of the servers that fork programs; the leak check ignores them."""
+COMMANDS = ("smbox.cli.main", "memnode.cli", "pydantic.type_adapter")  # the last: of typer
 FRAMEWORKS = ("torchvision", "transformers.trainer", "lightning.pytorch", "sklearn.datasets")
-PRELOADED_MODULES: dict[str, tuple[str, ...]] = {"preloaded": (), "frameworks": FRAMEWORKS}
+PRELOADED_MODULES: dict[str, tuple[str, ...]] = {
+    "preloaded": COMMANDS,
+    "frameworks": (*COMMANDS, *FRAMEWORKS),
+}
 """What the Python of each of these fixtures has imported beside torch."""
 SHARED: pytest.StashKey[dict[str, str]] = pytest.StashKey()
 """Key of the paths of these Pythons, in the configuration of pytest-xdist's controller."""
