@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -12,7 +13,7 @@ import pytest
 from smbox.cli.main import main
 
 TIMEOUT_S = 100.0
-RUN = (sys.executable, "-c", "from smbox.cli.main import main; main()", "run")
+RUN = ("-c", "from smbox.cli.main import main; main()", "run")
 NOWHERE = ("--address", "tcp://127.0.0.1:9")  # no worker of these tests looks for a node
 
 
@@ -22,19 +23,25 @@ WORDS = (
 )
 
 
-def run(*words: str, **options) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*RUN, *NOWHERE, *words],
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-        **options,
-    )
+@pytest.fixture
+def run(preloaded: str) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Return ``run(*words)``, which runs ``smbox run``; it starts Python as forks too."""
+
+    def run(*words: str, python: str = preloaded, **options):
+        return subprocess.run(
+            [python, *RUN, *NOWHERE, *words],
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+            **options,
+        )
+
+    return run
 
 
 @pytest.mark.parametrize("form", ["file", "module", "python", "program"])
-def test_what_follows_the_command_is_the_commands(script, tmp_path: Path, form: str):
+def test_what_follows_the_command_is_the_commands(run, script, tmp_path: Path, form: str):
     path = script(WORDS)
     program = tmp_path / "program"
     program.write_text(f"#!{sys.executable}\n{WORDS}")
@@ -52,7 +59,7 @@ def test_what_follows_the_command_is_the_commands(script, tmp_path: Path, form: 
     ]
 
 
-def test_the_exit_code_is_that_of_the_first_failure(script):
+def test_the_exit_code_is_that_of_the_first_failure(run, script):
     done = run(script(WORDS), "--fail")
     assert done.returncode == 4
     assert "rank 0 (node 0, local rank 0): exit code 4" in done.stdout
@@ -101,7 +108,7 @@ def test_every_option_is_in_the_help(capsys: pytest.CaptureFixture[str]):
     assert "restart-all" in told
 
 
-def test_logs_hold_what_is_not_shown(script, tmp_path: Path):
+def test_logs_hold_what_is_not_shown(run, script, tmp_path: Path):
     code = "import os\nfor n in range(3000): print(f'\\r{n}', end='')\nprint()\nprint('end')\n"
     folder = tmp_path / "logs"
     done = run("--per-node", "3", "--ranks", "0,2", "--log-dir", str(folder), script(code))
@@ -111,7 +118,7 @@ def test_logs_hold_what_is_not_shown(script, tmp_path: Path):
     assert (folder / "rank1.log").read_text() == "2999\nend\n"
 
 
-def test_rank_0_alone_reads_standard_input(script):
+def test_rank_0_alone_reads_standard_input(run, script):
     code = "import os, sys\nprint(sorted(sys.stdin.read().split()))\n"
     done = run("--per-node", "2", script(code), input="some words")
     assert sorted(done.stdout.splitlines()) == [
@@ -120,13 +127,14 @@ def test_rank_0_alone_reads_standard_input(script):
     ]
 
 
-def test_a_standard_input_that_is_closed_is_empty(script):
+def test_a_standard_input_that_is_closed_is_empty(preloaded: str, script):
     code = "import os, sys\nprint(os.readlink('/proc/self/fd/0'), sys.stdin.read())\n"
     closed = [
         "bash",
         "-c",
         'exec "$@" <&-',
         "bash",
+        preloaded,
         *RUN,
         script(code),
     ]  # with a node of its own
@@ -136,9 +144,10 @@ def test_a_standard_input_that_is_closed_is_empty(script):
     assert done.stdout == "[rank 0] /dev/null \n"
 
 
-def test_what_the_output_cannot_encode_ends_no_run():
+def test_what_the_output_cannot_encode_ends_no_run(run):
     # Bytes that are no UTF-8 show as U+FFFD, which Latin-1 lacks.
-    done = run("printf", r"caf\351\n", env=os.environ | {"PYTHONIOENCODING": "latin-1"})
+    latin = os.environ | {"PYTHONIOENCODING": "latin-1"}
+    done = run("printf", r"caf\351\n", env=latin, python=sys.executable)
     assert (done.stdout, done.returncode) == ("[rank 0] caf?\n", 0)
 
 
@@ -154,7 +163,7 @@ print("alone", state.num_processes, int(os.environ["SMBOX_WORLD_SIZE"]))
 """
 
 
-def test_scripts_that_look_for_torchrun_run_as_single_processes(preloaded: str, script):
+def test_scripts_that_look_for_torchrun_run_as_single_processes(run, preloaded: str, script):
     pytest.importorskip("accelerate")
     inherited = {"RANK": "0", "WORLD_SIZE": "4", "LOCAL_RANK": "0", "MASTER_PORT": "1"}
     done = run("--per-node", "2", preloaded, script(TORCHRUN_ALIKE), env=os.environ | inherited)
@@ -174,7 +183,7 @@ os._exit(0)
 """
 
 
-def test_asked_for_torchruns_variables_set_up_a_process_group(preloaded: str, script):
+def test_asked_for_torchruns_variables_set_up_a_process_group(run, preloaded: str, script):
     done = run("--per-node", "2", "--torchrun-env", preloaded, script(PROCESS_GROUP))
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("sum 1") == 2
@@ -188,7 +197,7 @@ print("went on")
 """
 
 
-def test_a_debugger_of_another_rank_finds_no_input_and_does_not_hang(script):
+def test_a_debugger_of_another_rank_finds_no_input_and_does_not_hang(run, script):
     done = run("--per-node", "2", script(NO_INPUT))
     assert done.returncode == 1
     assert "rank 1 (node 0, local rank 1): exit code 1" in done.stdout

@@ -11,13 +11,14 @@ import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from smbox_torch.workers.reporter import REPORT_FD
 
-RUN = (sys.executable, "-c", "from smbox.cli.main import main; main()", "run")
+SMBOX = ("-c", "from smbox.cli.main import main; main()")
 TIMEOUT_S = 100.0
 MARK = "HOSTS_OF_TEST"
 GRACE_S = "0.5"
@@ -95,10 +96,10 @@ def file(tmp_path: Path, ssh: str, address: str) -> str:
     return str(path)
 
 
-def start(*words: str, cwd: Path, mark: str = "") -> subprocess.Popen[str]:
+def start(python: str, *words: str, cwd: Path, mark: str = "") -> subprocess.Popen[str]:
     inherited = {name: os.environ[name] for name in os.environ if "SMBOX_" not in name}
     return subprocess.Popen(
-        [*RUN, "--grace-s", GRACE_S, *words],
+        [python, *SMBOX, "run", "--grace-s", GRACE_S, *words],
         cwd=cwd,
         env=inherited | {MARK: mark, "RANK": "7"},
         stdout=subprocess.PIPE,
@@ -108,14 +109,20 @@ def start(*words: str, cwd: Path, mark: str = "") -> subprocess.Popen[str]:
     )
 
 
-def run(*words: str, cwd: Path) -> tuple[int, str, str]:
-    process = start(*words, cwd=cwd)
-    try:
-        shown, errors = process.communicate(timeout=TIMEOUT_S)
-    finally:
-        process.kill()
-        process.communicate()
-    return process.returncode, shown, errors
+@pytest.fixture
+def run(preloaded: str) -> Callable[..., tuple[int, str, str]]:
+    """Return ``run(*words, cwd=folder)``. Only processes of ``sys.executable`` are children."""
+
+    def run(*words: str, cwd: Path, python: str = preloaded) -> tuple[int, str, str]:
+        process = start(python, *words, cwd=cwd)
+        try:
+            shown, errors = process.communicate(timeout=TIMEOUT_S)
+        finally:
+            process.kill()
+            process.communicate()
+        return process.returncode, shown, errors
+
+    return run
 
 
 def script(folder: Path, code: str) -> str:
@@ -123,17 +130,9 @@ def script(folder: Path, code: str) -> str:
     return "train.py"
 
 
-def test_environment_folder_arguments_and_output_pass_to_all_hosts(tmp_path: Path, file: str):
-    words = [
-        "--hosts",
-        file,
-        "--insecure",
-        "--memory",
-        "64MiB",
-        script(tmp_path, TELL),
-        "a b",
-        "$HOME;'",
-    ]
+def test_environment_folder_arguments_and_output_pass_to_all_hosts(run, tmp_path, file: str):
+    options = ["--hosts", file, "--insecure", "--memory", "64MiB"]
+    words = [*options, script(tmp_path, TELL), "a b", "$HOME;'"]
     code, shown, errors = run(*words, cwd=tmp_path)
     assert code == 0, shown + errors
     told = [json.loads((tmp_path / f"told{rank}").read_text()) for rank in range(3)]
@@ -151,7 +150,7 @@ def test_environment_folder_arguments_and_output_pass_to_all_hosts(tmp_path: Pat
     assert "smbox run: host b: Welcome to b" in lines
 
 
-def test_a_failure_on_a_host_ends_all_and_is_the_exit_code(tmp_path: Path, file: str):
+def test_a_failure_on_a_host_ends_all_and_is_the_exit_code(run, tmp_path: Path, file: str):
     code = "import os, signal, sys\nsys.exit(7) if os.environ['SMBOX_RANK'] == '2' else "
     words = ["--hosts", file, "--address", "tcp://127.0.0.1:9"]
     done, shown, _ = run(*words, script(tmp_path, code + "signal.pause()"), cwd=tmp_path)
@@ -159,7 +158,7 @@ def test_a_failure_on_a_host_ends_all_and_is_the_exit_code(tmp_path: Path, file:
     assert "rank 2 (host b, local rank 1): exit code 7; all workers are ended" in shown
 
 
-def test_a_killed_worker_of_a_host_starts_again(tmp_path: Path, file: str):
+def test_a_killed_worker_of_a_host_starts_again(run, tmp_path: Path, file: str):
     code = (
         "import os, signal\nagain = os.environ['SMBOX_WORKER_RESTART_COUNT']\n"
         "print('again', again)\n"
@@ -177,7 +176,7 @@ def test_nothing_stays_on_any_host(
     having, tmp_path, file: str, mark: str, sign: signal.Signals
 ):
     words = ["--hosts", file, "--insecure", "--memory", "64MiB", script(tmp_path, HANG)]
-    process = start(*words, cwd=tmp_path, mark=mark)
+    process = start(sys.executable, *words, cwd=tmp_path, mark=mark)
     try:
         deadline_s = time.monotonic() + TIMEOUT_S
         while len(list(tmp_path.glob("up*"))) < 3:
@@ -198,28 +197,29 @@ def test_nothing_stays_on_any_host(
         time.sleep(0.05)
 
 
-def test_a_host_whose_connection_ends_is_lost_and_named(tmp_path: Path, file: str):
+def test_a_host_whose_connection_ends_is_lost_and_named(run, tmp_path: Path, file: str):
     code = (
         "import os, psutil, signal, sys\n"
         "if os.environ['SMBOX_RANK'] == '1': psutil.Process(os.getppid()).kill()\n"
         "signal.pause() if os.environ['SMBOX_GROUP_RANK'] == '1' else print('finished')\n"
     )
     words = ["--hosts", file, "--address", "tcp://127.0.0.1:9", "--on-failure", "continue"]
-    done, shown, _ = run(*words, script(tmp_path, code), cwd=tmp_path)
+    done, shown, _ = run(*words, script(tmp_path, code), cwd=tmp_path, python=sys.executable)
     assert done == 255
     assert "smbox run: host b: its connection has ended" in shown
     assert "rank 2 (host b, local rank 1): exit code 255" in shown
     assert "[rank 0] finished" in shown
 
 
-def test_a_run_ends_when_the_host_of_its_memory_is_lost(tmp_path: Path, file: str):
+def test_a_run_ends_when_the_host_of_its_memory_is_lost(run, tmp_path: Path, file: str):
     code = (
         "import os, psutil, signal\n"
         "if os.environ['SMBOX_RANK'] == '0': psutil.Process(os.getppid()).kill()\n"
         "signal.pause()\n"
     )
     words = ["--hosts", file, "--insecure", "--memory", "64MiB", "--on-failure", "restart"]
-    done, shown, errors = run(*words, script(tmp_path, code), cwd=tmp_path)
+    words.append(script(tmp_path, code))
+    done, shown, errors = run(*words, cwd=tmp_path, python=sys.executable)
     assert done == 3, shown + errors
     assert "smbox run: host a: its connection has ended" in shown
     assert "the connection to a host is lost" in " ".join(errors.split())
@@ -232,7 +232,7 @@ def test_a_run_ends_when_the_host_of_its_memory_is_lost(tmp_path: Path, file: st
         ("nowhere", "No such file or directory; correct `folder` of the host"),
     ],
 )
-def test_a_host_lacks_folder_or_script(tmp_path: Path, file: str, folder: str, says: str):
+def test_a_host_lacks_folder_or_script(run, tmp_path: Path, file: str, folder: str, says: str):
     (tmp_path / "elsewhere").mkdir()
     with open(file, "a") as hosts:
         hosts.write(f'folder = "{tmp_path / folder}"\n')
@@ -251,7 +251,7 @@ def test_a_host_lacks_folder_or_script(tmp_path: Path, file: str, folder: str, s
     ],
 )
 def test_a_host_that_cannot_be_entered_is_named_with_its_words(
-    tmp_path: Path, file: str, address: str, enter: list[str], says: str
+    run, tmp_path: Path, file: str, address: str, enter: list[str], says: str
 ):
     with open(file, "a") as hosts:
         hosts.write(
@@ -266,7 +266,7 @@ def test_a_host_that_cannot_be_entered_is_named_with_its_words(
     assert not (tmp_path / "started").exists()
 
 
-def test_a_node_that_other_hosts_reach_needs_keys(tmp_path: Path, address: str):
+def test_a_node_that_other_hosts_reach_needs_keys(run, tmp_path: Path, address: str):
     path = tmp_path / "lab.toml"
     path.write_text(f'[[host]]\nname = "a"\naddress = "{address}"\nworkers = 1\n')
     words = ["--hosts", str(path), "--memory", "64MiB"]
@@ -276,9 +276,8 @@ def test_a_node_that_other_hosts_reach_needs_keys(tmp_path: Path, address: str):
     assert "refused its arguments" in errors
 
 
-def test_nodes_ask_for_keys_and_workers_have_them(tmp_path: Path, ssh: str):
-    smbox = [sys.executable, "-c", "from smbox.cli.main import main; main()"]
-    made = [*smbox, "keygen", "keys", "--client", "worker", "--role", "admin"]
+def test_nodes_ask_for_keys_and_workers_have_them(run, preloaded, tmp_path: Path, ssh: str):
+    made = [preloaded, *SMBOX, "keygen", "keys", "--client", "worker", "--role", "admin"]
     subprocess.run(made, cwd=tmp_path, check=True, capture_output=True, timeout=TIMEOUT_S)
     path = tmp_path / "lab.toml"
     path.write_text(
