@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 BLOCK = re.compile(r"(?P<before>[^\n]*)\n+```python\n(?P<code>.*?)\n```", re.DOTALL)
 NOT_RUN = "<!-- not run"
-RUN = (sys.executable, "-c", "from smbox.cli.main import main; main()", "run")
+RUN = ("-c", "from smbox.cli.main import main; main()", "run")
 
 
 def code_of(page: Path) -> str:
@@ -32,7 +31,7 @@ def test_the_code_of_every_page_runs(preloaded: str, tmp_path: Path):
     )
     own = {name: os.environ[name] for name in os.environ if "SMBOX_" not in name}
     done = subprocess.run(
-        [*RUN, "--memory", "64MiB", preloaded, script],
+        [preloaded, *RUN, "--memory", "64MiB", preloaded, script],
         cwd=tmp_path,
         env=own | {"OMP_NUM_THREADS": "1"},
         capture_output=True,

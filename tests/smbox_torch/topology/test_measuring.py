@@ -5,7 +5,6 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 import uuid
@@ -201,7 +200,7 @@ def test_another_word_than_auto_is_refused(box):
         HybridSGD(sgd, box, "run", groups="automatic", world=World())
 
 
-RUN = (sys.executable, "-c", "from smbox.cli.main import main; main()", "run")
+RUN = ("-c", "from smbox.cli.main import main; main()", "run")
 TRAIN = """
 import torch
 import smbox
@@ -234,7 +233,7 @@ def test_a_script_trains_in_the_groups_that_all_its_workers_have_chosen(
     path.write_text(TRAIN)
     places = ["--nodes", str(hosts), "--per-node", str(each), "--memory-nodes", str(nodes)]
     done = subprocess.run(
-        [*RUN, *places, "--memory", "64MiB", preloaded, str(path)],
+        [preloaded, *RUN, *places, "--memory", "64MiB", preloaded, str(path)],
         capture_output=True,
         text=True,
         timeout=150,
