@@ -58,10 +58,10 @@ def attach(
             with each other, or the trainer would save or load the best model, which differs
             among workers; nothing was changed.
     """
-    args = trainer.args
+    args, rank = trainer.args, World.from_env(os.environ).rank
     _check(trainer)
     number(trainer.accelerator)
-    args.seed += World.from_env(os.environ).rank
+    args.seed += rank
     set_seed(args.seed)
     callback = BoxCallback(finish_timeout_s)
     trainer.add_callback(callback)
@@ -82,6 +82,8 @@ def attach(
             callback.leave()
 
     trainer.create_optimizer, trainer.train = create_wrapped, train_and_leave
+    if rank:  # a checkpoint has the random numbers of rank 0
+        trainer._load_rng_state = lambda _: None  # noqa: SLF001 - Trainer has no other hook
 
 
 def _check(trainer: Trainer) -> None:

@@ -187,6 +187,34 @@ with smbox.local("64MiB") as box:
     assert torch.equal(averaged(wrapping), averaged())
 """
 
+RESUMING = """
+import os
+
+class Draws(TrainerCallback):
+    def on_step_begin(self, *_, **__):
+        drawn.append(torch.rand(()).item())
+
+def train(rank, **resuming):
+    os.environ.update(SMBOX_RANK=str(rank), SMBOX_WORLD_SIZE="2")
+    settings = TrainingArguments("out", use_cpu=True, report_to="none", save_steps=1,
+                                 disable_tqdm=True, max_steps=3)
+    trainer = Trainer(Model(), settings, train_dataset=[{"x": torch.ones(2)}] * 16,
+                      callbacks=[Draws()])
+    with smbox.local("64MiB") as box:
+        attach(trainer, EASGD, box, "run", workers=smbox.join(box, "run", rank=rank))
+        trainer.train(**resuming)
+
+drawn = []
+train(0)
+first = drawn.copy()
+drawn.clear()
+train(0, resume_from_checkpoint="out/checkpoint-1")
+assert drawn == first[1:]
+drawn.clear()
+train(1, resume_from_checkpoint="out/checkpoint-1")
+assert not set(drawn) & set(first), (drawn, first)
+"""
+
 
 @pytest.mark.parametrize("name", ENDS)
 def test_the_end_waits_for_a_slow_worker(name: str, run: Callable[..., None]):
@@ -209,3 +237,10 @@ def test_a_checkpoint_of_an_exception_has_the_center(run: Callable[..., None]):
 def test_weights_that_another_callback_averages_stay_in_the_model(run: Callable[..., None]):
     begin = "import torch\nimport smbox\nfrom smbox_torch import Downpour\n"
     run(begin + MODELS["lightning"] + AVERAGE, "lightning")
+
+
+BEGIN_EASGD = "import torch\nimport smbox\nfrom smbox_torch import EASGD\n"
+
+
+def test_workers_that_resume_draw_different_random_numbers(run: Callable[..., None]):
+    run(BEGIN_EASGD + MODELS["transformers"] + RESUMING, "transformers")
