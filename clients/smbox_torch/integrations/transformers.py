@@ -76,6 +76,7 @@ def attach(
         return made
 
     def train_and_leave(*args: Any, **kwargs: Any) -> Any:
+        trainer.add_callback(trainer.pop_callback(callback))  # it comes after all others
         try:
             return train(*args, **kwargs)
         finally:
@@ -135,7 +136,7 @@ class BoxCallback(TrainerCallback):
         elif control.should_save:
             optimizer.eval()  # the next step of the training calls train()
 
-    on_epoch_end = on_step_end
+    on_epoch_end = on_log = on_evaluate = on_step_end
 
     def on_train_end(self, *_: Any, **__: Any) -> None:
         """Wait for the others, and leave the center in the model; raises as ``finish``."""

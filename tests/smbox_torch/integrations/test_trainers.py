@@ -187,6 +187,29 @@ with smbox.local("64MiB") as box:
     assert torch.equal(averaged(wrapping), averaged())
 """
 
+SAVING = """
+from safetensors.torch import load_file
+
+class Saves(TrainerCallback):
+    def __init__(self, event):
+        setattr(self, event, self.save)
+
+    def save(self, _, state, control, **__):
+        control.should_save = state.global_step == 1
+
+settings = TrainingArguments("out", use_cpu=True, report_to="none", save_strategy="no",
+                             disable_tqdm=True, max_steps=2, logging_steps=1)
+for event in ("on_step_end", "on_log"):
+    with smbox.local("64MiB") as box:
+        model = Model()
+        center = model.weight.detach().clone()
+        trainer = Trainer(model, settings, train_dataset=[{"x": torch.ones(2)}] * 4)
+        attach(trainer, EASGD, box, "run", workers=1, period=8)
+        trainer.add_callback(Saves(event))
+        trainer.train()
+    assert torch.equal(load_file("out/checkpoint-1/model.safetensors")["weight"], center), event
+"""
+
 RESUMING = """
 import os
 
@@ -240,6 +263,10 @@ def test_weights_that_another_callback_averages_stay_in_the_model(run: Callable[
 
 
 BEGIN_EASGD = "import torch\nimport smbox\nfrom smbox_torch import EASGD\n"
+
+
+def test_a_checkpoint_has_the_center_whichever_callback_asks_for_it(run: Callable[..., None]):
+    run(BEGIN_EASGD + MODELS["transformers"] + SAVING, "transformers")
 
 
 def test_workers_that_resume_draw_different_random_numbers(run: Callable[..., None]):
