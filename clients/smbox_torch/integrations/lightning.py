@@ -37,6 +37,7 @@ class BoxCallback(Callback):
     """
 
     optimizer: BoxOptimizer | None = None
+    _has_finished = False  # in this ``fit``
     _center: dict[str, Any] | None = None  # at the exception that ended ``fit``
 
     def __init__(
@@ -70,7 +71,7 @@ class BoxCallback(Callback):
                 " optimizers yourself in configure_optimizers"
             )
         self.leave()  # what an earlier fit joined
-        self._center = None
+        self._center, self._has_finished = None, False
         algorithm, box, name, options = self._wrap
         inner = strategy.optimizers[0]
         self.optimizer = algorithm(inner, box, name, model=pl_module, **options)
@@ -99,8 +100,11 @@ class BoxCallback(Callback):
 
     def on_train_end(self, *_: Any) -> None:
         """Wait for the others, and leave the center in the model; raises as ``finish``."""
-        if self.optimizer is not None:
+        if self.optimizer is not None and not self._has_finished:
             self.optimizer.finish(timeout_s=self._finish_timeout_s)
+            self._has_finished = True
+
+    on_fit_end = on_train_end  # without steps left to train there is no on_train_end
 
     def on_exception(self, _: Trainer, pl_module: LightningModule, __: BaseException) -> None:
         """Leave the run, so that no worker waits; a checkpoint that follows has the center."""

@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+BEGIN_EASGD = "import torch\nimport smbox\nfrom smbox_torch import EASGD\n"
+
 MODELS = {
     "lightning": """
 from lightning.pytorch import Callback, LightningModule, Trainer
@@ -238,6 +240,23 @@ train(1, resume_from_checkpoint="out/checkpoint-1")
 assert not set(drawn) & set(first), (drawn, first)
 """
 
+ENDED = """
+def fit(**resuming):
+    callback, model = BoxCallback(EASGD, box, "run", workers=1, period=8), Model()
+    trainer = Trainer(accelerator="cpu", max_epochs=1, logger=False, enable_progress_bar=False,
+                      enable_checkpointing=False, enable_model_summary=False,
+                      callbacks=[callback])
+    trainer.fit(model, torch.utils.data.DataLoader(torch.ones(4, 2)), **resuming)
+    (center,) = callback.optimizer.center.values().values()
+    assert torch.equal(model.layer.weight.flatten(), center[:2])
+    assert callback.optimizer.member.members() == []
+    trainer.save_checkpoint("last.ckpt")
+
+for resuming in ({}, {"ckpt_path": "last.ckpt"}):
+    with smbox.local("64MiB") as box:
+        fit(**resuming)
+"""
+
 
 @pytest.mark.parametrize("name", ENDS)
 def test_the_end_waits_for_a_slow_worker(name: str, run: Callable[..., None]):
@@ -253,16 +272,12 @@ def test_a_trainer_trains_again_and_leaves_the_run_after_an_error(
 
 
 def test_a_checkpoint_of_an_exception_has_the_center(run: Callable[..., None]):
-    begin = "import pathlib\nimport torch\nimport smbox\nfrom smbox_torch import EASGD\n"
-    run(begin + MODELS["lightning"] + CHECKPOINT, "lightning")
+    run("import pathlib\n" + BEGIN_EASGD + MODELS["lightning"] + CHECKPOINT, "lightning")
 
 
 def test_weights_that_another_callback_averages_stay_in_the_model(run: Callable[..., None]):
     begin = "import torch\nimport smbox\nfrom smbox_torch import Downpour\n"
     run(begin + MODELS["lightning"] + AVERAGE, "lightning")
-
-
-BEGIN_EASGD = "import torch\nimport smbox\nfrom smbox_torch import EASGD\n"
 
 
 def test_a_checkpoint_has_the_center_whichever_callback_asks_for_it(run: Callable[..., None]):
@@ -271,3 +286,7 @@ def test_a_checkpoint_has_the_center_whichever_callback_asks_for_it(run: Callabl
 
 def test_workers_that_resume_draw_different_random_numbers(run: Callable[..., None]):
     run(BEGIN_EASGD + MODELS["transformers"] + RESUMING, "transformers")
+
+
+def test_a_fit_without_steps_ends_as_others(run: Callable[..., None]):
+    run(BEGIN_EASGD + MODELS["lightning"] + ENDED, "lightning")
