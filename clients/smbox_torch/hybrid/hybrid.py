@@ -255,6 +255,7 @@ class HybridSGD(SyncGroup):
             self._role.wait_for_groups(timeout_s)
             with self._leaving_if_lost():
                 self._exchange.to_center()
+        self._own = None
         self._leave(in_order=True)
 
     def close(self, *, exchange: bool = True) -> None:

@@ -110,6 +110,7 @@ class JoinedOptimizer(WrappedOptimizer):
             self._end_once()
             self.team.finish(timeout_s)
             self._take_center()
+        self._own = None
         self.close(exchange=False)
 
     def close(self, *, exchange: bool = True) -> None:

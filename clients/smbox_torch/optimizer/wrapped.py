@@ -53,7 +53,7 @@ class WrappedOptimizer(HookedOptimizer):
     """Checksum of the initial values of the model, until the first step."""
 
     _own: WorkerValues | None = None
-    """The worker's own values; None where all workers have the same parameters."""
+    """The worker's own values; None if all have the same parameters, and after finish."""
 
     _are_others_equal = False
     """Whether the first step has compared the model's other parameters; see ``others``."""
@@ -223,7 +223,7 @@ class WrappedOptimizer(HookedOptimizer):
 
         The worker's own values are kept aside until :meth:`train`. Meanwhile ``step`` and
         exchanges raise ConfigError, and ``state_dict`` still returns the worker's own values.
-        Algorithms in which all workers have the same parameters do nothing.
+        Nothing is done after ``finish``, and if all workers have the same parameters.
 
         Raises:
             SmboxError: the center cannot be read; the model is unchanged.

@@ -90,6 +90,9 @@ def test_each_rank_evaluates_the_center_in_its_own_model(each, has_box: bool):
                 optimizer.eval()
                 optimizer.finish()
             assert bytes_of(net) == box.attach("run.float32").get().tobytes()
+            net.load_state_dict(other.state_dict())
+            optimizer.eval()
+            assert bytes_of(net) == bytes_of(other)
 
         each(worlds(2), work)
 

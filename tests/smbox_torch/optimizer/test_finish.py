@@ -46,6 +46,19 @@ def test_after_a_finish_that_timed_out_only_finish_and_close_go_on(
             refused()
 
 
+def test_after_finish_eval_keeps_what_is_loaded_into_the_model(algorithm, own_box, worker):
+    one = worker(own_box, algorithm.make, **algorithm.settings)
+    one.run(3)
+    one.optimizer.finish()
+    loaded = one.values() + 1.0
+    with torch.no_grad():
+        one.x.copy_(torch.from_numpy(loaded))
+    one.optimizer.eval()
+    np.testing.assert_array_equal(one.values(), loaded)
+    one.optimizer.train()
+    np.testing.assert_array_equal(one.values(), loaded)
+
+
 def test_a_fast_worker_waits_for_a_slow_one_as_long_as_it_lives(
     own_box, monkeypatch, caplog, until, worker, center
 ):
