@@ -115,11 +115,14 @@ class SSP(BoxOptimizer):
             super().center_into(model)
 
     def _extra_state(self) -> dict[str, Any]:
-        return {"moves": self._update.state(), "age": self.clocks.mine - self._fetched_at}
+        fetched_at = self._fetched_at
+        age = self.clocks.mine - fetched_at
+        return {"moves": self._update.state(), "age": age, "fetched_at": fetched_at}
 
     def _load_extra_state(self, extra: dict[str, Any]) -> None:
         self._update.load_state(extra["moves"])
-        self._fetched_at = self.clocks.mine - extra["age"]
+        # Clocks begin at 0 again in a new memory; in the same one, x is as old as it was.
+        self._fetched_at = min(self.clocks.mine - extra["age"], extra["fetched_at"])
 
     def _forget_unshared(self) -> None:
         self._update.reset()

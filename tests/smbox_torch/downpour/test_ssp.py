@@ -115,6 +115,17 @@ def test_a_clock_may_be_ended_by_hand():
     np.testing.assert_array_equal(one.values(), box.attach("run.float32").get())
 
 
+def test_parameters_of_an_earlier_clock_are_fetched_again_at_the_next():
+    box = ModelBox()
+    one = worker(0, box, staleness=2)
+    one.run(3)
+    saved = one.optimizer.state_dict()
+    one.run(6)
+    one.optimizer.load_state_dict(saved)  # as a worker does that is restarted alone
+    one.run()
+    np.testing.assert_array_equal(one.values(), box.attach("run.float32").get())
+
+
 def test_a_run_resumes_exactly():
     box, again = ModelBox(), ModelBox()
     whole = worker(0, box, staleness=2)
