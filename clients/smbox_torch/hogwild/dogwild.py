@@ -125,12 +125,15 @@ class Dogwild(BoxOptimizer):
         self._begin_exchange()
         if self._stream is not None:
             self._stream.check()
+        own = [(parameter, parameter.grad) for parameter in self.flat.tensors]
         with self._handing_over:
             for pending, buffer in zip(self._pending, self.flat.buffers, strict=True):
                 for parameter, part in zip(buffer.tensors, buffer.split(pending), strict=True):
                     self._hand_over(parameter, part)
         if self.is_master:
             self.inner.step()
+        for parameter, gradient in own:  # a master without data has nothing to clear
+            parameter.grad = gradient
         self._count_step()
         for buffer in self.flat.buffers:
             if self.is_master:
@@ -140,16 +143,16 @@ class Dogwild(BoxOptimizer):
         self._statistics.hand_over()
 
     def _hand_over(self, parameter: torch.Tensor, part: torch.Tensor) -> None:
-        """Master: add the streamed gradients to its own. Worker: queue the gradient."""
+        """Master: step with its own and the streamed gradient. Worker: queue the gradient."""
+        own = parameter.grad
         if not self.is_master:
-            if parameter.grad is not None:
-                part.add_(parameter.grad.to(part.device))
+            if own is not None:
+                part.add_(own.to(part.device))
             return
-        if parameter.grad is not None and not parameter.grad.is_sparse:
-            parameter.grad.add_(part.to(parameter.device))
-        elif parameter.requires_grad:  # with a zero gradient a frozen one would decay
-            dense = part.to(parameter.device, parameter.dtype, copy=True)
-            parameter.grad = dense if parameter.grad is None else dense.add_(parameter.grad)
+        if parameter.requires_grad and (own is not None or part.any()):  # else it would decay
+            dense = part.to(parameter.device, copy=True)
+            dense = dense if own is None else dense.add_(own)
+            parameter.grad = dense.to(parameter.dtype)
         part.zero_()
 
     def eval(self) -> None:

@@ -193,6 +193,30 @@ def test_a_frozen_parameter_of_the_master_is_not_decayed():
     assert q.tolist() == [0.25, 0.25]
 
 
+def test_a_master_that_only_steps_applies_each_gradient_once():
+    box, decay = ModelBox(), {"lr": 0.5, "weight_decay": 0.5}
+    used, unused = ([torch.nn.Parameter(torch.ones(2)) for _ in range(2)] for _ in range(2))
+    worker, master = (
+        Dogwild(
+            torch.optim.SGD([p, q], **decay),
+            box.client(f"w{number}"),
+            "run",
+            is_master=number == MASTER,
+            pause_s=None,
+            workers=2,
+        )
+        for number, p, q in zip((1, MASTER), used, unused, strict=True)
+    )
+    used[0].sum().backward()
+    worker.step()
+    worker.stream()
+    master.stream()
+    for _ in range(3):
+        master.step()
+    assert used[1].tolist() == [0.25, 0.25]
+    assert unused[1].tolist() == [1, 1]
+
+
 def normed(box: ModelBox, number: int, **options: Any) -> tuple[torch.nn.Module, Dogwild]:
     torch.manual_seed(number)
     net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4))
