@@ -93,7 +93,8 @@ def checked(
     if strange:
         raise ConfigError(
             f"parameters must have a dtype of {', '.join(FLOATS)}: leave others out of the"
-            " optimizer (pass complex ones as torch.view_as_real)",
+            " optimizer (make a complex one a real Parameter of two columns, and call"
+            " torch.view_as_complex in forward)",
             dtypes=strange,
         )
     if precision is not None:

@@ -228,7 +228,7 @@ def test_a_view_outlives_its_buffer():
 def test_tensors_that_have_no_flat_buffer_are_refused_and_stay():
     one = torch.nn.Parameter(torch.ones(2))
     for other, cure in (
-        (torch.zeros(2, dtype=torch.complex64), "view_as_real"),
+        (torch.zeros(2, dtype=torch.complex64), "view_as_complex in forward"),
         (torch.zeros(2, dtype=torch.int64), "leave others out"),
         (torch.zeros(2, device="meta"), "one device"),
     ):
