@@ -42,7 +42,7 @@ def as_array(tensor: torch.Tensor) -> NDArray[Any]:
     if data.device.type != "cpu" or data.layout is not torch.strided:
         raise TypeError(
             f"only dense CPU tensors can be shared with a region, not {data.layout} on "
-            f"{data.device}: use tensor.cpu()"
+            f"{data.device}: use tensor.cpu(), and tensor.to_dense() if it is sparse"
         )
     try:
         return _bfloat16(data) if data.dtype is torch.bfloat16 else data.numpy()
