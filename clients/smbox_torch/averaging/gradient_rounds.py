@@ -108,8 +108,9 @@ class GradientRounds:
             raise ConfigError(
                 "a second gradient of one parameter arrived before the first was averaged: this"
                 " backward runs a part of the model twice, or an earlier backward was"
-                " interrupted. In the second case, call synchronize(), which ends the round on"
-                " all ranks, and zero_grad()",
+                " interrupted. In the first case, call checkpoint with use_reentrant=False, or"
+                " call backward in no_sync() and then synchronize(); in the second case,"
+                " synchronize(), which ends the round on all ranks, and zero_grad()",
                 shape=tuple(parameter.shape),
             )
         self._mean.take(index)
