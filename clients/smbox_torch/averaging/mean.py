@@ -112,7 +112,9 @@ def averaged(optimizer: torch.optim.Optimizer) -> tuple[list[torch.Tensor], list
     devices = sorted({str(parameter.device) for parameter in members})
     if not found or any(not each.dtype.is_floating_point for each in found):
         raise ConfigError(
-            "only floating-point parameters that require gradients can be averaged"
+            "only floating-point parameters that require gradients can be averaged: leave"
+            " others out of the optimizer, and unfreeze what is to be trained before wrapping",
+            dtypes=sorted({str(parameter.dtype) for parameter in found}),
         )
     if len(devices) > 1 or devices == ["meta"]:
         raise ConfigError("all parameters must be on one device", devices=devices)

@@ -226,7 +226,7 @@ def parameters(*tensors: torch.Tensor) -> torch.optim.SGD:
 @pytest.mark.parametrize(
     ("tensors", "words"),
     [
-        ([torch.zeros(2, dtype=torch.complex64)], "floating-point"),
+        ([torch.zeros(2, dtype=torch.complex64)], "leave others out"),
         ([torch.zeros(2), torch.zeros(2, device="meta")], "one device"),
         ([torch.zeros(2, device="meta")], "one device"),
     ],
