@@ -28,9 +28,10 @@ def check_places(tensors: Sequence[torch.Tensor], places: Sequence[Place], home:
     for tensor, place in zip(tensors, places, strict=True):
         if (tensor.data_ptr(), tensor.dtype) != place:
             raise ConfigError(
-                f"a tensor of the model is not in {home} any more: move, convert, load and"
-                " share_memory() the model before the optimizer is wrapped; wrap each parameter"
-                " with one optimizer, and pass model= to one optimizer of a model; send clones"
-                " through queues of torch.multiprocessing",
+                f"a tensor of the model is not in {home} any more: change values in place"
+                " (p.data.clamp_(), not p.data = ...); move, convert, load and share_memory()"
+                " the model before the optimizer is wrapped; wrap each parameter with one"
+                " optimizer, and pass model= to one optimizer of a model; send clones through"
+                " queues of torch.multiprocessing",
                 shape=tuple(tensor.shape),
             )
