@@ -35,7 +35,7 @@ class Flight:
         self.messages: deque[Message] = deque()
         self.unsent: deque[Message] = deque()
         self.waiting: deque[Transfer] = deque()
-        self._pending: Message | None = None  # made, and waits for credit
+        self._pending: Message | None = None  # made, and waits until it may be in flight
         self._next = 1  # the number of the next change
         self._credit = 0  # source bytes, from the last reply; 0: those of WELCOME
 
@@ -61,7 +61,7 @@ class Flight:
         self._credit = 0
 
     def cut_next(self) -> bool:
-        """Number the next request and put it in flight; False if none, or without credit."""
+        """Number the next request and put it in flight; False if none may be."""
         while self.waiting:
             transfer = self.waiting[0]
             if transfer.cut >= transfer.limit or transfer.is_done or transfer.is_cancelled:
@@ -73,7 +73,7 @@ class Flight:
             if message is None:
                 return False
             message.transfer, message.first = transfer, transfer.cut
-            if self.messages and not self._has_credit(message):
+            if self.messages and not self._may_fly(message):
                 self._pending = message
                 return False
             message.request = next(self.ids)
@@ -88,9 +88,17 @@ class Flight:
             return True
         return False
 
-    def _has_credit(self, message: Message) -> bool:
-        """Return True if the node's limits allow this message too; one is always allowed."""
+    def _may_fly(self, message: Message) -> bool:
+        """Return True if this message too may be in flight; one always may.
+
+        A change waits for the replies to all earlier reads: a read that is sent again must not
+        see it. The node's limits are the other reason to wait.
+        """
         node, flying = self.node, [*self.messages, message]
+        if message.numbers and any(
+            not each.numbers and each.op is not Op.WAIT for each in self.messages
+        ):
+            return False
         if node is None or len(flying) > node.window:
             return False
         sources_nbytes = self._credit or node.sources_nbytes

@@ -106,6 +106,26 @@ def test_lost_rows_are_asked_for_again(node, boxes, script):
     assert fault.is_over()
 
 
+READS = {
+    Op.GET: lambda region, _: region.get_nb(),
+    Op.GATHER: lambda region, _: region.rows([0]).get_nb(),
+    Op.DOT: lambda region, ones: region.dot_nb(ones),
+}
+
+
+@pytest.mark.parametrize("op", READS)
+def test_a_read_that_is_sent_again_sees_no_later_change_of_its_thread(node, boxes, op):
+    fault = FaultScript().drop(op, side="reply")
+    box = boxes(fault.around(node.connect))
+    ones = box.create("ones", init=np.ones((1, 1), np.float32))
+    region = box.create("r", init=np.ones((1, 1), np.float32))
+    read, change = READS[op](region, ones), region.put_nb(np.full((1, 1), 2, np.float32))
+    assert read.result() == 1
+    change.wait()
+    assert fault.is_over()
+    assert region.get() == 2
+
+
 def test_only_rows_travel(node, boxes):
     box = boxes()
     region = box.create("r", shape=(1000, 8))
