@@ -35,7 +35,8 @@ class Optimizer:
 
     Attributes:
         region: the parameters.
-        states: the regions of the state, by name.
+        states: the regions of the state, by name. The number of Adam's step is the count of
+            commits to "squares": a put to it counts as a step.
 
     Args:
         paths: paths to the node, shared with the box.
