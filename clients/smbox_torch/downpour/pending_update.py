@@ -41,7 +41,7 @@ class PendingUpdate:
         self.base: list[Array] = [buffer.load().copy() for buffer in flat.buffers]
         self.pending: list[Array] = [np.zeros_like(base) for base in self.base]
         self._has_pending = False  # False: the contents of ``pending`` were pushed
-        self._is_loaded = False
+        self._is_based = True  # False: ``base`` is in use, or an interrupt came meanwhile
         self._partial = PartialPush()
 
     @contextmanager
@@ -63,14 +63,20 @@ class PendingUpdate:
             RequestTimeoutError: an earlier push timed out, and the node still does not say what
                 it has applied. Nothing changed.
         """
-        self._partial.settle(self.pending)
-        self._is_loaded = False
+        self._settle()
+        self._is_based = False
         try:
             self._collect()
             yield
         finally:
-            if not self._is_loaded:
+            if not self._is_based:
                 self._start_from_x()
+
+    def _settle(self) -> None:
+        """Bring ``pending`` and ``base`` in order after an earlier error or interrupt."""
+        self._partial.settle(self.pending)
+        if not self._is_based:
+            self._start_from_x()
 
     def _collect(self) -> None:
         """Add the change of x to ``pending`` in place, without a third array."""
@@ -88,7 +94,7 @@ class PendingUpdate:
         for buffer, base in zip(self._flat.buffers, self.base, strict=True):
             buffer.host[...] = base
             buffer.store()
-        self._is_loaded = True
+        self._is_based = True
 
     def collect(self) -> None:
         """Add the change of x since the last exchange to ``pending``, without pushing."""
@@ -129,6 +135,7 @@ class PendingUpdate:
         """Set ``base`` to x: the change since the last exchange is counted elsewhere."""
         for buffer, base in zip(self._flat.buffers, self.base, strict=True):
             base[...] = buffer.load()
+        self._is_based = True
 
     def reset(self) -> None:
         """Set ``base`` to x and discard the pending update."""
@@ -141,10 +148,11 @@ class PendingUpdate:
             self.base, self.pending = self.pending, self.base
         for buffer, base in zip(self._flat.buffers, self.base, strict=True):
             base[...] = buffer.host
+        self._is_based = True
 
     def state(self) -> list[torch.Tensor]:
         """Return base and pending update as tensors; raises as :meth:`collecting`."""
-        self._partial.settle(self.pending)
+        self._settle()
         if not self._has_pending:
             for pending in self.pending:
                 pending[...] = 0
@@ -154,7 +162,7 @@ class PendingUpdate:
         """Restore what :meth:`state` returned."""
         for mine, kept in zip(self.base + self.pending, state, strict=True):
             _bytes(mine)[...] = kept.numpy()
-        self._has_pending = True
+        self._has_pending = self._is_based = True
         self._partial.forget()
 
 
