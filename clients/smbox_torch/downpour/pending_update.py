@@ -48,9 +48,11 @@ class PendingUpdate:
     def ignoring_changes(self) -> Iterator[None]:
         """Do not count the block's changes of x as an update; the worker continues from x."""
         before = [buffer.load().copy() for buffer in self._flat.buffers]
-        yield
-        if not _same(before, [buffer.load() for buffer in self._flat.buffers]):
-            self._start_from_x()
+        try:
+            yield
+        finally:
+            if not _same(before, [buffer.load() for buffer in self._flat.buffers]):
+                self._start_from_x()
 
     @contextmanager
     def collecting(self) -> Iterator[None]:

@@ -64,6 +64,19 @@ def test_what_somebody_sets_while_it_stands_still_is_no_move():
     assert gather(moves) == [0.0, 0.0]
 
 
+def test_nor_if_that_fails_halfway():
+    x, _, moves = made()
+
+    def fill() -> None:
+        with moves.ignoring_changes():
+            x.data[:1] = 5.0
+            raise ConnectionError
+
+    with pytest.raises(ConnectionError):
+        fill()
+    assert gather(moves) == [0.0, 0.0]
+
+
 def test_a_fetch_that_fails_leaves_x_and_its_moves():
     x, _, moves = made()
     x.data.add_(1.0)
