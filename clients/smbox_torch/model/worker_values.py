@@ -41,9 +41,9 @@ class WorkerValues:
 
     def restore(self) -> None:
         """Put the own values back into the model, if they are saved."""
-        kept, self._kept = self._kept, None
-        for flat, values in zip(self._flats, kept or (), strict=False):
+        for flat, values in zip(self._flats, self._kept or (), strict=False):
             flat.set(values)
+        self._kept = None  # last: an interrupted call can be repeated
 
     def values(self) -> list[dict[str, torch.Tensor]]:
         """Return a copy of the own values: dtype -> ``[P]`` on the CPU."""

@@ -136,6 +136,25 @@ def test_a_center_that_cannot_be_fetched_leaves_the_model(monkeypatch: pytest.Mo
     train(model, optimizer)
 
 
+def test_a_train_that_is_interrupted_can_be_repeated(monkeypatch: pytest.MonkeyPatch):
+    model, optimizer = wrapped(ModelBox())
+    train(model, optimizer)
+    before = values(model)
+    optimizer.eval()
+
+    def interrupt(_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(optimizer.buffers.flat, "set", interrupt)  # the second one to be set
+        with pytest.raises(KeyboardInterrupt):
+            optimizer.train()
+    with pytest.raises(ConfigError, match=r"train\(\)"):
+        optimizer.step()
+    optimizer.train()
+    assert same(values(model), before)
+
+
 def test_a_state_of_the_same_wrapper_is_no_checkpoint():
     """accelerate loads the state of what it prepares; the center stays restorable."""
     _, saved = wrapped(ModelBox())
