@@ -17,6 +17,7 @@ import statistics
 import tempfile
 import time
 import uuid
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from torch import distributed
 
 from smbox_torch.averaging.ring_all_reduce import RingAllReduce
 from smbox_torch.averaging.sync_group import SyncGroup
+from smbox_torch.optimizer.torch_group import CommunicationWarning
 from smbox_torch.world import World
 
 MIB = 1 << 20
@@ -88,6 +90,7 @@ def _gloo_only(nbytes: int) -> Callable[[], None]:
 def _rank(world: World, folder: Path, nbytes: int, rounds: int) -> None:
     """Do all rounds of one rank and leave its times in ``folder/RANK.json``."""
     torch.set_num_threads(1)
+    warnings.simplefilter("ignore", CommunicationWarning)  # gloo is here to be compared with
     store = f"file://{folder}/store"
     distributed.init_process_group("gloo", store, rank=world.rank, world_size=world.world_size)
     sync = SyncGroup(_optimizer(nbytes), world=world)

@@ -10,7 +10,8 @@ WAYS = {"SyncGroup", "RingAllReduce", "gloo"}
 
 
 @pytest.mark.timeout(300)
-def test_all_ways_are_measured_in_turns(program):
+def test_all_ways_are_measured_in_turns(program, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PYTHONWARNINGS", "error:torch.distributed is initialized:UserWarning")
     words = ("--sizes", "0.01", "--ranks", "2", "--rounds", "2", "--json")
     rows = json.loads(program(all_reduce.__file__, *words))
     assert {row["way"] for row in rows} == WAYS
