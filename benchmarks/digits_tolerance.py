@@ -87,6 +87,10 @@ def main(words: Sequence[str] | None = None) -> int:
         hogwild_pp.exchange = counted.exchange
         settings = {"delay": delay, "tolerance": tolerance, "lr": LR}
         digits_defaults.train(counted.team, settings, SEED, read.epochs)
+        if not counted.moves:
+            parser.error(
+                f"--epochs {read.epochs:g} is too short: no exchange with delay {delay}"
+            )
         held = (counted.held / counted.moves) ** 0.5
         cells = (f"{counted.written / counted.elements:.1%}", f"{held:.2%}")
         print(f"| {delay} | {tolerance:g} | {' | '.join(cells)} | {counted.distance:.2%} |")

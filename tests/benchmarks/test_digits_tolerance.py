@@ -21,3 +21,12 @@ def test_a_larger_tolerance_writes_fewer_elements_and_holds_more_back(
     assert written == sorted(written, reverse=True)
     assert held[0] == 0
     assert held == sorted(held)
+
+
+def test_epochs_without_an_exchange_are_refused(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(hogwild_pp, "exchange", hogwild_pp.exchange)  # to be set back
+    with pytest.raises(SystemExit):
+        digits_tolerance.main(["--epochs", "0.1"])
+    assert "--epochs 0.1 is too short: no exchange with delay 64" in capsys.readouterr().err
