@@ -80,20 +80,26 @@ def run(
     return gathered(settings, found, killed=killed, node_cpu_s=node_cpu_s, took_s=took_s)
 
 
+def parser(description: str, seeds: str) -> argparse.ArgumentParser:
+    """Return a parser of what decides which runs are done, and how."""
+    made = command_line.parser(
+        description, "only", "budget_hours", "dry_run", out=OUT, seeds=seeds
+    )
+    made.add_argument("--data", type=Path, help="tar.gz of JPEGs, or torchvision's folder")
+    cache = Path(tempfile.gettempdir()) / "smbox-cifar10"
+    made.add_argument("--cache", type=Path, default=cache, help="for the decoded pictures")
+    made.add_argument("--epochs", type=float, default=EPOCHS)
+    made.add_argument("--share", type=float, default=SHARE, help="of the training pictures")
+    made.add_argument("--looks", type=int, default=LOOKS, help="points of the curves")
+    return made
+
+
 def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     """Read the command line; ``only`` becomes the names of the rows."""
-    parser = command_line.parser(
-        __doc__, "only", "budget_hours", "dry_run", out=OUT, seeds=SEEDS
-    )
-    add_more_seeds(parser)
-    parser.add_argument("--data", type=Path, help="tar.gz of JPEGs, or torchvision's folder")
-    cache = Path(tempfile.gettempdir()) / "smbox-cifar10"
-    parser.add_argument("--cache", type=Path, default=cache, help="for the decoded pictures")
-    parser.add_argument("--epochs", type=float, default=EPOCHS)
-    parser.add_argument("--share", type=float, default=SHARE, help="of the training pictures")
-    parser.add_argument("--looks", type=int, default=LOOKS, help="points of the curves")
-    read = parser.parse_args(words)
-    read.only = command_line.selected(parser, read, ROWS)
+    own = parser(__doc__, SEEDS)
+    add_more_seeds(own)
+    read = own.parse_args(words)
+    read.only = command_line.selected(own, read, ROWS)
     return read
 
 

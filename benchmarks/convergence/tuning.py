@@ -79,17 +79,16 @@ def _numbers(kind: Callable[[str], float]) -> Callable[[str], list[float]]:
 
 def main(words: Sequence[str] | None = None) -> None:
     """Do the runs that are missing and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], add_help=False)
+    parser = sweep.parser(__doc__, SEEDS)
     for name, kind in SETTINGS.items():
         flag = f"--{name.replace('_', '-')}"
         parser.add_argument(flag, type=_numbers(kind), help="numbers, with commas")
-    own, rest = parser.parse_known_args(words)
-    read = sweep.arguments(rest if "--seeds" in rest else [*rest, "--seeds", SEEDS])
+    read = parser.parse_args(words)
     runs = [
         Settings(row, seed, read.epochs, read.share, read.looks, "validation")
         for seed in command_line.numbers(read.seeds)
-        for name in read.only
-        for row in variants(ROWS[name], vars(own))
+        for name in command_line.selected(parser, read, ROWS)
+        for row in variants(ROWS[name], vars(read))
     ]
     sweep.go(runs, read)
     print(table(runs, read))

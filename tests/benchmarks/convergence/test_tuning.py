@@ -35,6 +35,9 @@ def test_tuning_judges_on_validation_pictures_and_other_seeds(
     assert {each.judged_on for each in seen} == {"validation"}
     final = {each.seed for each in sweep.wanted(sweep.arguments([]), list(ROWS))}
     assert final.isdisjoint({each.seed for each in seen})
+    seen.clear()
+    tuning.main(["--only", "easgd", "--lr=0.1", "--seeds=7", "--out", str(tmp_path)])
+    assert [each.seed for each in seen] == [7]
     shown = capsys.readouterr().out
     assert "| easgd | 0.1 | 1 | 0.45 | 10.0 ± 0.0 | 3 |" in shown
     assert "| easgd | 0.2 | 1 | 0.45 | 20.0 ± 0.0 | 3 |" in shown
