@@ -182,15 +182,19 @@ def table(rows: Sequence[dict[str, Any]]) -> Table:
 def main(words: Sequence[str] | None = None) -> None:
     """Measure what the command line asks for."""
     parser = command_line.parser(__doc__, "json")
-    parser.add_argument("--sizes", default="1,16,100", help="MiB, with commas")
-    parser.add_argument("--ranks", default="2,4", help="numbers, with commas")
+    parser.add_argument(
+        "--sizes", type=command_line.decimals, default="1,16,100", help="MiB, with commas"
+    )
+    parser.add_argument(
+        "--ranks", type=command_line.numbers, default="2,4", help="numbers, with commas"
+    )
     parser.add_argument("--rounds", type=int, default=31)
     read = parser.parse_args(words)
     rows = [
         row
-        for ranks in read.ranks.split(",")
-        for mib in read.sizes.split(",")
-        for row in measure(int(ranks), float(mib), read.rounds)
+        for ranks in read.ranks
+        for mib in read.sizes
+        for row in measure(ranks, mib, read.rounds)
     ]
     print(json.dumps(rows)) if read.json else Console().print(table(rows))
 

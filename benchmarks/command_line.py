@@ -10,9 +10,20 @@ from typing import Any, Final
 
 from pages import DOCS
 
+
+def numbers(words: str) -> list[int]:
+    """Return the integers of an argument such as ``--seeds``."""
+    return [int(each) for each in words.split(",")]
+
+
+def decimals(words: str) -> list[float]:
+    """Return the numbers of an argument such as ``--lr``."""
+    return [float(each) for each in words.split(",")]
+
+
 ARGUMENTS: Final[dict[str, dict[str, Any]]] = {
     "only": {"default": "*", "help": "names of rows: globs, with commas"},
-    "seeds": {"help": "numbers, with commas"},
+    "seeds": {"type": numbers, "help": "numbers, with commas"},
     "out": {"type": Path, "help": "folder of the results"},
     "page": {"action": "store_true", "help": "only write the page and its plot"},
     "docs": {"type": Path, "default": DOCS, "help": "folder of the page"},
@@ -57,8 +68,3 @@ def selected(
     if not found:
         parser.error(f"--only {read.only} names none of the rows {', '.join(names)}")
     return found
-
-
-def numbers(words: str) -> list[int]:
-    """Return what ``--seeds`` tells."""
-    return [int(each) for each in words.split(",")]

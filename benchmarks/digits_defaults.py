@@ -218,7 +218,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--epochs", type=float, default=20.0)
     read = parser.parse_args(words)
     torch.set_num_threads(1)
-    table(read.name, command_line.numbers(read.seeds), read.epochs)
+    table(read.name, read.seeds, read.epochs)
     return 0
 
 

@@ -221,7 +221,7 @@ def main(words: Sequence[str] | None = None) -> None:
     base = Settings()
     settings = Settings(steps=steps_of(base, read.epochs))
     found = {}
-    for seed in command_line.numbers(read.seeds):
+    for seed in read.seeds:
         found[seed] = together(settings, seed), alone(settings, seed)
         hybrid, one = found[seed]
         print(f"seed {seed}: HybridSGD {hybrid.accuracy:.2%}, one process {one.accuracy:.2%}")

@@ -246,19 +246,20 @@ def _cells(row: Row) -> list[str]:
 def main(words: Sequence[str] | None = None) -> None:
     """Measure what the command line asks for."""
     parser = command_line.parser(__doc__, "json")
-    parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="MiB, with commas")
+    parser.add_argument(
+        "--sizes", type=command_line.decimals, default=SIZES, help="MiB, with commas"
+    )
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--transport", default="auto", help="auto, shm, tcp or ipc")
     parser.add_argument("--in-request", action="store_true", help="no increment regions")
     read = parser.parse_args(words)
     torch.set_num_threads(1)
     warnings.simplefilter("ignore", StabilityWarning)
-    sizes = [float(size) for size in read.sizes.split(",")]
-    memory = f"{round(3 * max(sizes) + 64)}MiB"
+    memory = f"{round(3 * max(read.sizes) + 64)}MiB"
     with smbox.local(memory=memory, transport=read.transport) as box:
         rows = [
             row
-            for mib in sizes
+            for mib in read.sizes
             for row in measure(box, mib, read.rounds, in_request=read.in_request)
         ]
     if read.json:

@@ -131,7 +131,7 @@ def steps(told: argparse.Namespace) -> list[dict[str, Any]]:
     """
     found = []
     learn_large_blocks()
-    for edge in command_line.numbers(told.sizes):
+    for edge in told.sizes:
         plate = np.random.default_rng(1).standard_normal((edge, edge))
         alone_s = []
         for _ in range(told.rounds):
@@ -140,7 +140,7 @@ def steps(told: argparse.Namespace) -> list[dict[str, Any]]:
             alone_s.append(time.perf_counter() - began_s)
         alone = {"edge": edge, "processes": 1, "way": "sequential"}
         found.append(alone | {"step_us": statistics.median(alone_s) * 1e6 / told.steps})
-        for processes in command_line.numbers(told.processes):
+        for processes in told.processes:
             size = stencil.Size(processes, edge, edge, told.steps)
             took: dict[str, list[float]] = {}
             for _ in range(told.rounds):
@@ -206,8 +206,15 @@ def tables(found: dict[str, list[dict[str, Any]]]) -> list[Table]:
 def main(words: Sequence[str] | None = None) -> None:
     """Measure and print both tables, or JSON."""
     parser = command_line.parser(__doc__, "json")
-    parser.add_argument("--sizes", default="256,1024", help="rows and columns of the plates")
-    parser.add_argument("--processes", default="1,2,4", help="numbers, with commas")
+    parser.add_argument(
+        "--sizes",
+        type=command_line.numbers,
+        default="256,1024",
+        help="rows and columns of the plates",
+    )
+    parser.add_argument(
+        "--processes", type=command_line.numbers, default="1,2,4", help="numbers, with commas"
+    )
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--calls", type=int, default=3000, help="of the second table")

@@ -162,7 +162,9 @@ def table(found: Sequence[dict[str, Any]], told: argparse.Namespace) -> Table:
 def main(words: Sequence[str] | None = None) -> int:
     """Measure what the command line asks for."""
     parser = command_line.parser(__doc__, "json")
-    parser.add_argument("--nodes", default="1,2,4", help="numbers, with commas")
+    parser.add_argument(
+        "--nodes", type=command_line.numbers, default="1,2,4", help="numbers, with commas"
+    )
     parser.add_argument("--clients", type=int, default=4)
     parser.add_argument("--rate-mbit", type=float, default=1000.0, help="0: unlimited")
     parser.add_argument("--mib", type=int, default=32, help="size of the region")
@@ -172,9 +174,10 @@ def main(words: Sequence[str] | None = None) -> int:
     told = parser.parse_args(words)
     if not enclosure.is_inside():
         return enclosure.run([sys.executable, *sys.argv])
-    counts = command_line.numbers(told.nodes)
     with terminable():
-        found = rows([measure(count, told) for _ in range(told.repeats) for count in counts])
+        found = rows(
+            [measure(count, told) for _ in range(told.repeats) for count in told.nodes]
+        )
     print(json.dumps(found)) if told.json else Console(width=120).print(table(found, told))
     return 0
 

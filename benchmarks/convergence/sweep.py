@@ -106,7 +106,9 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
 def add_more_seeds(parser: argparse.ArgumentParser) -> None:
     """Let the command line tell the seeds of rows that the others leave undecided."""
     words = "of rows whose goals the others left undecided"
-    parser.add_argument("--more-seeds", default=MORE_SEEDS, help=words)
+    parser.add_argument(
+        "--more-seeds", type=command_line.numbers, default=MORE_SEEDS, help=words
+    )
 
 
 def wanted(read: argparse.Namespace, names: Sequence[str]) -> list[Settings]:
@@ -116,11 +118,10 @@ def wanted(read: argparse.Namespace, names: Sequence[str]) -> list[Settings]:
         read: seeds, more_seeds, epochs, share and looks.
         names: of the rows. Those that decide no claim run with the first seed alone.
     """
-    first, *others = command_line.numbers(read.seeds)
+    first, *others = read.seeds
     pairs = [(name, first) for name in names]
     pairs += [(name, seed) for seed in others for name in names if name in CLAIMED]
-    more = command_line.numbers(read.more_seeds)
-    pairs += [(name, seed) for seed in more for name in names if name in UNDECIDED]
+    pairs += [(name, seed) for seed in read.more_seeds for name in names if name in UNDECIDED]
     return [
         Settings(ROWS[name], seed, read.epochs, read.share, read.looks) for name, seed in pairs
     ]

@@ -27,7 +27,11 @@ from rows import Row, Settings
 from trainers import KINDS, moving_rate_of, period_of
 
 SEEDS = "100,101,102"
-SETTINGS: dict[str, Callable[[str], float]] = {"lr": float, "period": int, "moving_rate": float}
+SETTINGS: dict[str, Callable[[str], Sequence[float]]] = {
+    "lr": command_line.decimals,
+    "period": command_line.numbers,
+    "moving_rate": command_line.decimals,
+}
 """That can be searched, and how their values are read."""
 
 
@@ -73,20 +77,16 @@ def _identity(settings: Settings) -> tuple[str, ...]:
     return row.name, *("" if value is None else f"{value:.3g}" for value in shown)
 
 
-def _numbers(kind: Callable[[str], float]) -> Callable[[str], list[float]]:
-    return lambda words: [kind(each) for each in words.split(",")]
-
-
 def main(words: Sequence[str] | None = None) -> None:
     """Do the runs that are missing and print the table."""
     parser = sweep.parser(__doc__, SEEDS)
-    for name, kind in SETTINGS.items():
+    for name, read_values in SETTINGS.items():
         flag = f"--{name.replace('_', '-')}"
-        parser.add_argument(flag, type=_numbers(kind), help="numbers, with commas")
+        parser.add_argument(flag, type=read_values, help="numbers, with commas")
     read = parser.parse_args(words)
     runs = [
         Settings(row, seed, read.epochs, read.share, read.looks, "validation")
-        for seed in command_line.numbers(read.seeds)
+        for seed in read.seeds
         for name in command_line.selected(parser, read, ROWS)
         for row in variants(ROWS[name], vars(read))
     ]

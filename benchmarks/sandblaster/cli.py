@@ -34,11 +34,14 @@ ITERATION_S: Final = 1e-7
 def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     """Read the command line; ``only`` becomes the rows."""
     parser = command_line.parser(__doc__, "only", "page", "docs", "dry_run", out=OUT)
-    parser.add_argument("--sizes", default=SIZES, help="numbers, with commas")
+    parser.add_argument(
+        "--sizes", type=command_line.numbers, default=SIZES, help="numbers, with commas"
+    )
     parser.add_argument("--iterations", type=int, default=10)
     read = parser.parse_args(words)
-    sizes = sorted(command_line.numbers(read.sizes))
-    rows = {row.name: row for size in sizes for row in (Row(way, size) for way in WAYS)}
+    rows = {
+        row.name: row for size in sorted(read.sizes) for row in (Row(way, size) for way in WAYS)
+    }
     read.only = [rows[name] for name in command_line.selected(parser, read, rows)]
     return read
 

@@ -44,9 +44,7 @@ def wanted(read: argparse.Namespace, pictures: str) -> list[Settings]:
     """
     epochs = read.epochs or SETS[pictures].epochs
     return [
-        Settings(ROWS[name], seed, epochs, looks=0)
-        for seed in command_line.numbers(read.seeds)
-        for name in read.only
+        Settings(ROWS[name], seed, epochs, looks=0) for seed in read.seeds for name in read.only
     ]
 
 

@@ -36,7 +36,7 @@ def wanted(told: argparse.Namespace) -> list[Settings]:
     """Return the runs that are asked for, seed by seed."""
     return [
         Settings(row, seed, told.epochs, told.limit_s, told.share)
-        for seed in command_line.numbers(told.seeds)
+        for seed in told.seeds
         for row in rows()
         if row.name in told.only
     ]

@@ -36,5 +36,10 @@ def test_globs_that_name_no_row_are_refused(capsys: pytest.CaptureFixture[str]):
     assert "--only walking* names none of the rows one, easgd" in capsys.readouterr().err
 
 
-def test_seeds_are_numbers_with_commas():
-    assert command_line.numbers("3,1,2") == [3, 1, 2]
+def test_seeds_are_numbers_with_commas(capsys: pytest.CaptureFixture[str]):
+    parser = command_line.parser("Runs.", seeds="3,1,2")
+    assert parser.parse_args([]).seeds == [3, 1, 2]
+    assert parser.parse_args(["--seeds", "7"]).seeds == [7]
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--seeds", "1-3"])
+    assert "argument --seeds: invalid numbers value: '1-3'" in capsys.readouterr().err
