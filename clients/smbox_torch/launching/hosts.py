@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from smbox import toml
+from smbox.config import check_memory, parse_size
 from smbox.errors import ConfigError
 from smbox_torch.world import TORCHELASTIC
 
@@ -153,6 +154,13 @@ def _check_host(host: Host) -> None:
             host=host.name,
             keys=wrong,
         )
+    try:
+        if host.memory:
+            check_memory(parse_size(host.memory))
+    except ConfigError as error:
+        raise ConfigError(
+            error.message, host=host.name, key="memory", memory=host.memory
+        ) from error
 
 
 def _check_env(host: Host) -> None:

@@ -118,6 +118,16 @@ def test_an_address_that_no_other_host_reaches_is_refused(tmp_path: Path, addres
     assert (facts["file"], facts["host"], facts["key"]) == (str(path), "b", "address")
 
 
+@pytest.mark.parametrize("memory", ["8 gigs", "1KiB"])
+def test_a_memory_that_no_node_can_have_is_refused(tmp_path: Path, memory: str):
+    path = tmp_path / "lab.toml"
+    path.write_bytes(FILE + f'memory = "{memory}"\n'.encode())
+    with pytest.raises(ConfigError) as caught:
+        toml.read(path, read)
+    facts = caught.value.facts
+    assert (facts["file"], facts["host"], facts["key"]) == (str(path), "b", "memory")
+
+
 @pytest.mark.parametrize("address", LOOPBACK)
 def test_a_single_host_may_be_at_a_loopback_address(address: str):
     text = f"[[host]]\nname = 'a'\naddress = '{address}'\nworkers = 1\n"
