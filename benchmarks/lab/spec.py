@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from typing import Final
@@ -136,18 +137,23 @@ def _check(hosts: tuple[HostSpec, ...]) -> None:
             raise ConfigError(
                 "names of hosts differ, begin with a letter and hold a-z 0-9 -", name=host.name
             )
-        if min(host.rate_mbit, host.delay_ms, host.workers) < 0:
+        if not all(map(_is_amount, (host.rate_mbit, host.delay_ms, host.workers))):
             raise ConfigError(
-                "rate_mbit, delay_ms and workers are not negative", host=host.name
+                "rate_mbit, delay_ms and workers are finite and not negative", host=host.name
             )
+
+
+def _is_amount(value: float) -> bool:
+    return 0 <= value < math.inf
 
 
 def _check_islands(hosts: tuple[HostSpec, ...], islands: tuple[Island, ...]) -> None:
     names = [island.name for island in islands]
     for island in islands:
-        if not island.name or names.count(island.name) > 1 or island.rate_mbit < 0:
+        if not island.name or names.count(island.name) > 1 or not _is_amount(island.rate_mbit):
             raise ConfigError(
-                "names of islands differ, and rate_mbit is not negative", island=island.name
+                "names of islands differ, and rate_mbit is finite and not negative",
+                island=island.name,
             )
     for host in hosts:
         if host.island and host.island not in names:

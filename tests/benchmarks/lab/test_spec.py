@@ -38,9 +38,12 @@ def test_hosts_are_on_islands_with_a_link_of_their_own():
         (b'[[host]]\nname = "A b"', "names of hosts"),
         (b'[[host]]\nname = "a"\n[[host]]\nname = "a"', "names of hosts"),
         (b'[[host]]\nname = "a"\nrate_mbit = -1', "not negative"),
+        (b'[[host]]\nname = "a"\nrate_mbit = inf', "finite"),
+        (b'delay_ms = nan\n[[host]]\nname = "a"', "finite"),
         (b'[[host]]\nname = "a"\ncount = 201', "1 to 200 hosts"),
         (b'[[host]]\nname = "a"\nisland = "x"', "island of the file"),
         (b'[[island]]\nname = "x"\nrate_mbit = -1\n[[host]]\nname = "a"', "names of islands"),
+        (b'[[island]]\nname = "x"\nrate_mbit = nan\n[[host]]\nname = "a"', "finite"),
         (b'[[island]]\nname = ""\n[[host]]\nname = "a"', "names of islands"),
     ],
 )
