@@ -208,7 +208,8 @@ def ask(path: str, words: list[str]) -> int:
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, files)]
         line = json.dumps(told).encode() + b"\n"
         sent = connection.sendmsg([line], rights)
-        connection.sendall(line[sent:])
+        if line[sent:]:  # a fast program has ended: then to send nothing fails, too
+            connection.sendall(line[sent:])
         for sign in PASSED:
             signal.signal(sign, partial(pass_on, connection))
         signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED)
