@@ -25,8 +25,8 @@ from memnode.node import Node, Outgoing
 from smbox.errors import ConfigError
 from smbox.keys import read_node_key
 from smbox.memory import layout
-from smbox.memory.node_memory import NodeMemory
-from smbox.memory.segment import listing, room_nbytes, size
+from smbox.memory.node_memory import NodeMemory, used_nbytes
+from smbox.memory.segment import listing, room_nbytes
 
 MEMORY_SHARE: Final = 0.9
 """Share of the free space of /dev/shm that a node without a memory limit takes."""
@@ -248,17 +248,17 @@ class NodeServer:
                 )
 
     def _memory_nbytes(self, name: str) -> int:
-        used_nbytes = sum(map(size, listing(f"{layout.PREFIX}{name}.")))  # of an earlier run
+        kept_nbytes = used_nbytes(name)  # of an earlier run
         free_nbytes, limit_nbytes = room_nbytes(), self.config.memory_nbytes
         if limit_nbytes is None:
-            return used_nbytes + int(free_nbytes * MEMORY_SHARE)
-        if limit_nbytes > used_nbytes + free_nbytes:
+            return kept_nbytes + int(free_nbytes * MEMORY_SHARE)
+        if limit_nbytes > kept_nbytes + free_nbytes:
             _LOG.warning(
                 "the memory limit is %d bytes, but /dev/shm has room for %d: clients get"
                 " OutOfMemoryError there; lower --memory, or enlarge /dev/shm (mount -o"
                 " remount,size=..., docker run --shm-size=...)",
                 limit_nbytes,
-                used_nbytes + free_nbytes,
+                kept_nbytes + free_nbytes,
             )
         return limit_nbytes
 

@@ -29,6 +29,12 @@ COOKIE_NBYTES: Final = 32
 _LOG = logging.getLogger(__name__)
 
 
+def used_nbytes(node: str) -> int:
+    """Return the bytes of all segments of a node; files that are not to be trusted are none."""
+    names = listing(f"{layout.PREFIX}{node}.")
+    return sum(size(name) for name in names if not is_untrusted(name))
+
+
 class NodeMemory:
     """The memory of a node that this process owns.
 
@@ -124,8 +130,7 @@ class NodeMemory:
 
     def used_nbytes(self) -> int:
         """Return the bytes of all segments of this node, including journals and rings."""
-        names = listing(f"{layout.PREFIX}{self.name}.")
-        return sum(size(name) for name in names if not is_untrusted(name))
+        return used_nbytes(self.name)
 
     def sweep_slots(self) -> int:
         """Recover and remove the slots of dead local clients; return how many.
