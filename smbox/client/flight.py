@@ -94,11 +94,11 @@ class Flight:
         A change waits for the replies to all earlier reads: a read that is sent again must not
         see it. The node's limits are the other reason to wait.
         """
-        node, flying = self.node, [*self.messages, message]
         if message.numbers and any(
             not each.numbers and each.op is not Op.WAIT for each in self.messages
         ):
             return False
+        node, flying = self.node, [*self.messages, message]
         if node is None or len(flying) > node.window:
             return False
         sources_nbytes = self._credit or node.sources_nbytes
