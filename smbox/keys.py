@@ -15,7 +15,6 @@ from __future__ import annotations
 import datetime as dt
 import os
 import re
-import shlex
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,7 +32,7 @@ from smbox.limits import is_limit, refusal
 NODE_FILE: Final = "node.toml"
 CLIENTS: Final = "clients"
 SECRET_MODE: Final = 0o600
-FILE_NBYTES_MAX: Final = 64 * 1024  # a key file has a few hundred bytes
+LISTED_MODE: Final = 0o644
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -119,7 +118,7 @@ def make_node_key(folder: Path) -> bool:
             return False
         (folder / CLIENTS).mkdir(parents=True, exist_ok=True)
         text = _text("the key pair of a memory node: keep it secret", KeyPair(*_new_pair()))
-        _write_secret(folder / NODE_FILE, text)
+        _write(folder / NODE_FILE, text, SECRET_MODE)
     return True
 
 
@@ -153,10 +152,10 @@ def add_client(folder: Path, client: Authorised) -> Path:
     role = cast("RoleName", client.role.name.lower())
     listed = _Listed(public, role, client.prefix, client.expires)
     with _writing(folder):
-        _write_secret(key_file, _text("the key of an smbox client: keep it secret", key))
+        _write(key_file, _text("the key of an smbox client: keep it secret", key), SECRET_MODE)
         try:
             text = _text("an authorised client; without this file it is refused", listed)
-            entry.write_text(text)
+            _write(entry, text, LISTED_MODE)
         except BaseException:
             key_file.unlink()  # else the next attempt would find that the client exists
             raise
@@ -191,8 +190,8 @@ def _writing(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def _write_secret(path: Path, text: str) -> None:
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, SECRET_MODE)
+def _write(path: Path, text: str, mode: int) -> None:
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
     with os.fdopen(file, "w") as out:
         out.write(text)
 
@@ -236,6 +235,8 @@ def client_files(folder: Path) -> list[Path]:
 def read_clients(folder: Path) -> tuple[dict[str, Authorised], list[ConfigError]]:
     """Read the authorised clients, by public key, and the errors of invalid files.
 
+    A file that any user may change authorises nobody.
+
     Raises:
         OSError: the folder or a file cannot be read because of a limit of the system.
     """
@@ -268,7 +269,7 @@ def _read(path: Path, form: type[Form], *, is_secret: bool = False) -> Form:
     try:
         with open(path, "rb", opener=_open_nonblocking) as file:
             mode = os.fstat(file.fileno()).st_mode
-            text = file.read(FILE_NBYTES_MAX) if stat.S_ISREG(mode) else b""
+            text = file.read(toml.FILE_NBYTES_MAX) if stat.S_ISREG(mode) else b""
     except OSError as error:
         if is_limit(error):
             raise refusal("read the key", error) from error
@@ -278,9 +279,10 @@ def _read(path: Path, form: type[Form], *, is_secret: bool = False) -> Form:
         ) from error
     if not stat.S_ISREG(mode):
         raise ConfigError("the key is not a regular file", key=str(path))
-    if is_secret and mode & 0o077:
+    excess = mode & (0o077 if is_secret else 0o002)
+    if excess:
         raise ConfigError(
-            f"other users may read this key: run chmod 600 {shlex.quote(str(path))}",
+            f"other users may read or change this file: chmod {mode & 0o777 & ~excess:o} it",
             key=str(path),
             mode=f"{mode & 0o777:o}",
         )

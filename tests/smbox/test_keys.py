@@ -42,6 +42,20 @@ def test_secrets_are_for_their_owner_alone(folder):
         read_client_key(paths[1])
 
 
+def test_a_file_that_any_user_may_change_authorises_nobody(folder):
+    before = os.umask(0)
+    try:
+        add_client(folder, Authorised("alice", Role.READ))
+    finally:
+        os.umask(before)
+    [entry] = (folder / "clients").iterdir()
+    assert len(read_clients(folder)[0]) == 1
+    entry.chmod(0o666)
+    found, [error] = read_clients(folder)
+    assert found == {}
+    assert "chmod 664" in str(error)
+
+
 def test_a_nodes_key_is_made_once(folder):
     before = read_node_key(folder)
     assert not make_node_key(folder)
