@@ -18,7 +18,6 @@ from smbox_torch.optimizer.wrapper import BoxOptimizer
 from smbox_torch.world import World
 
 try:
-    from accelerate.optimizer import AcceleratedOptimizer
     from transformers import Trainer, TrainerCallback, TrainerControl, set_seed
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
@@ -71,7 +70,7 @@ def attach(
         made = create(model)
         if callback.optimizer is None:
             owner = trainer.model if model is None else model
-            made = algorithm(callback.unwrapped(made), box, name, model=owner, **options)
+            made = algorithm(made, box, name, model=owner, **options)
             callback.optimizer = trainer.optimizer = made
         return made
 
@@ -80,7 +79,7 @@ def attach(
         try:
             return train(*args, **kwargs)
         finally:
-            callback.leave()
+            callback.leave(trainer)
 
     trainer.create_optimizer, trainer.train = create_wrapped, train_and_leave
     if rank:  # a checkpoint has the random numbers of rank 0
@@ -110,22 +109,16 @@ class BoxCallback(TrainerCallback):
     """
 
     optimizer: BoxOptimizer | None = None
-    _left: BoxOptimizer | None = None
 
     def __init__(self, finish_timeout_s: float | None) -> None:
         self._finish_timeout_s = finish_timeout_s
 
-    def leave(self) -> None:
+    def leave(self, trainer: Trainer) -> None:
         """Leave the run, so that no worker waits for this one; the trainer may join again."""
         if self.optimizer is not None:
-            self._left, self.optimizer = self.optimizer, None
-            self._left.close(exchange=False)
-
-    def unwrapped(self, made: Any) -> Any:
-        """Return the trainer's optimizer without the wrappers of an earlier ``train``."""
-        own = made.optimizer if isinstance(made, AcceleratedOptimizer) else made
-        left = self._left
-        return left.inner if left is not None and own is left else made
+            left, self.optimizer = self.optimizer, None
+            trainer.optimizer = left.inner  # the next evaluation uses the model as it is
+            left.close(exchange=False)
 
     def on_step_end(
         self, _: Any, __: Any, control: TrainerControl, *, optimizer: Any, **___: Any

@@ -212,6 +212,26 @@ for event in ("on_step_end", "on_log"):
     assert torch.equal(load_file("out/checkpoint-1/model.safetensors")["weight"], center), event
 """
 
+STOPPED = """
+class FailsLate(Fails):
+    def on_step_end(self, _, state, *__, **___):
+        if state.global_step == 2:
+            super().on_step_end()
+
+settings = TrainingArguments("out", use_cpu=True, report_to="none", save_strategy="no",
+                             disable_tqdm=True, max_steps=3)
+with smbox.local("64MiB") as box:
+    model, data = Model(), [{"x": torch.ones(2)}] * 4
+    trainer = Trainer(model, settings, train_dataset=data, eval_dataset=data,
+                      callbacks=[FailsLate()])
+    attach(trainer, EASGD, box, "run", workers=1, period=8)
+    with pytest.raises(KeyError):
+        trainer.train()
+    own = model.weight.detach().clone()
+trainer.evaluate()
+assert torch.equal(model.weight, own)
+"""
+
 RESUMING = """
 import os
 
@@ -282,6 +302,10 @@ def test_weights_that_another_callback_averages_stay_in_the_model(run: Callable[
 
 def test_a_checkpoint_has_the_center_whichever_callback_asks_for_it(run: Callable[..., None]):
     run(BEGIN_EASGD + MODELS["transformers"] + SAVING, "transformers")
+
+
+def test_an_evaluation_after_an_error_uses_the_own_values(run: Callable[..., None]):
+    run(BEGIN_EASGD + MODELS["transformers"] + STOPPED, "transformers")
 
 
 def test_workers_that_resume_draw_different_random_numbers(run: Callable[..., None]):
