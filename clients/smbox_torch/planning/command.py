@@ -15,7 +15,7 @@ from smbox.cli.output import print_json, print_table
 from smbox_torch.picture import check_picture
 from smbox_torch.planning import models
 from smbox_torch.planning.drawing import draw
-from smbox_torch.planning.file import FLOAT32, read
+from smbox_torch.planning.file import FLOAT32, File, read
 from smbox_torch.planning.rates import Prediction, predict
 
 __all__ = ["command"]
@@ -49,20 +49,10 @@ def command(
     ] = None,
 ) -> None:
     """Predict images per second of each training method, and the resource that limits it."""
-    request = toml.read(file, partial(read, is_measured=measure))
     if plot is not None:
         check_picture(plot)
+    request, parameters, compute_s = toml.read(file, partial(_figures, is_measured=measure))
     model = request.model
-    parameters = (
-        models.count_parameters(model.name)
-        if model.name is not None
-        else int(model.parameters or 0)
-    )
-    compute_s = (
-        models.measure_compute_s(str(model.name), model.batch)
-        if measure
-        else float(model.compute_s or 0.0)
-    )
     rates = request.rates()
     setups = request.setups(parameters, compute_s)
     found = [
@@ -84,6 +74,23 @@ def command(
         return
     print(title)
     print_table(COLUMNS, [_cells(each) for each in found])
+
+
+def _figures(text: bytes, *, is_measured: bool) -> tuple[File, int, float]:
+    """Return the settings, the model's number of parameters and its compute time in s."""
+    request = read(text, is_measured=is_measured)
+    model = request.model
+    parameters = (
+        models.count_parameters(model.name)
+        if model.name is not None
+        else int(model.parameters or 0)
+    )
+    compute_s = (
+        models.measure_compute_s(str(model.name), model.batch)
+        if is_measured
+        else float(model.compute_s or 0.0)
+    )
+    return request, parameters, compute_s
 
 
 def _cells(each: Prediction) -> Sequence[object]:

@@ -146,6 +146,7 @@ def test_an_unknown_model_is_refused(plan):
     done = plan(TOLD.replace("resnet50", "resnet51"))
     assert isinstance(done.exception, ConfigError)
     assert "torchvision has no such model" in str(done.exception)
+    assert done.exception.facts["file"].endswith("model.toml")
 
 
 def test_the_measured_time_is_that_of_a_forward_and_backward_pass(monkeypatch):
