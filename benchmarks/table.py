@@ -112,10 +112,10 @@ def main(arguments: list[str]) -> None:
     """Print the table of the reports named on the command line."""
     if not arguments or arguments[0] in {"-h", "--help"}:
         sys.exit("usage: python benchmarks/table.py REPORT.json...")
-    runs = [json.loads(Path(argument).read_text()) for argument in arguments]
     try:
+        runs = [json.loads(Path(argument).read_text()) for argument in arguments]
         print(table(runs), end="")
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         sys.exit(str(error))
 
 

@@ -142,3 +142,9 @@ def test_without_a_report_it_says_what_it_takes():
     done = run()
     assert done.returncode == 1
     assert "REPORT.json" in done.stderr
+
+
+def test_a_report_that_is_missing_is_named():
+    done = run("/nowhere/bench.json")
+    assert (done.returncode, "Traceback" in done.stderr) == (1, False)
+    assert "/nowhere/bench.json" in done.stderr
