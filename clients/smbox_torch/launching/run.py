@@ -50,9 +50,21 @@ Restarts = Annotated[
     ),
 ]
 Ranks = Annotated[str | None, typer.Option(help="Show only these workers, for example 0,2.")]
+
+
+def _folder(text: str) -> Path:
+    if not text:  # as of an unset variable; Path("") is the current folder
+        raise typer.BadParameter("the folder has no name")
+    return Path(text)
+
+
 LogDir = Annotated[
     Path | None,
-    typer.Option(help="Write the output of each worker to rank0.log, ... in this folder."),
+    typer.Option(
+        metavar="DIR",
+        parser=_folder,
+        help="Write the output of each worker to rank0.log, ... in this folder.",
+    ),
 ]
 TorchrunEnv = Annotated[
     bool,
@@ -81,6 +93,7 @@ Keys = Annotated[
     Path | None,
     typer.Option(
         metavar="DIR",
+        parser=_folder,
         help="With --hosts: folder of keys, as `smbox keygen` makes it, that memory nodes and"
         " workers read from this path on their hosts.",
     ),

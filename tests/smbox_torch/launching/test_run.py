@@ -75,6 +75,7 @@ def test_the_exit_code_is_that_of_the_first_failure(run, script):
         (["--ranks", "first", "-m", "json.tool"], "such as 0,2"),
         (["--ranks", "", "-m", "json.tool"], "such as 0,2"),
         (["--log-dir", "/proc/logs", "-m", "json.tool"], "--log-dir"),
+        (["--log-dir", "", "-m", "json.tool"], "'--log-dir': the folder has no name"),
         (["--restarts", "2", "-m", "json.tool"], "--on-failure restart-all"),
         (["--keys", "/nowhere", "-m", "json.tool"], "--keys and --insecure go with --hosts"),
         (["--address", "7070", "-m", "json.tool"], "tcp://host:port"),
