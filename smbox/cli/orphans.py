@@ -15,7 +15,7 @@ import typer
 
 from smbox.cli import layouts, output
 from smbox.connecting import connect
-from smbox.errors import RegionFreedError, SegmentError
+from smbox.errors import ConfigError, RegionFreedError, SegmentError
 from smbox.memory import journal, layout, process, segment
 from smbox.memory.layout import LockByte, Superblock
 from smbox.memory.locks import LockFile, take_node_lock
@@ -175,6 +175,8 @@ def gc(
     died; run it while no client creates striped regions.
     """
     if address is not None:
+        if kept:
+            raise ConfigError("--kept is about memory in /dev/shm: leave out --address")
         _collect_parts(address, yes=yes, json=json)
         return
     found = survey()

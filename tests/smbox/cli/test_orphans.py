@@ -15,7 +15,7 @@ from dataclasses import replace
 import pytest
 
 from smbox.cli import orphans
-from smbox.errors import SystemLimitError
+from smbox.errors import ConfigError, SystemLimitError
 from smbox.memory import layout, process, segment, superblock
 from smbox.memory.channels import Answers
 from smbox.memory.journal import Writer
@@ -108,6 +108,11 @@ def test_memory_that_was_left_on_purpose_goes_only_when_asked_for(node, capsys, 
     assert find(node) == mine
     orphans.gc(yes=True, kept=True)
     assert segment.listing(f"{layout.PREFIX}{node}.") == []
+
+
+def test_kept_memory_is_not_looked_for_at_an_address():
+    with pytest.raises(ConfigError, match="leave out --address"):
+        orphans.gc(kept=True, address="tcp://127.0.0.1:1")
 
 
 def test_memory_of_a_node_that_failed_is_dead(node):
