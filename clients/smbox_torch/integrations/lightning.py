@@ -76,8 +76,15 @@ class BoxCallback(Callback):
         inner = strategy.optimizers[0]
         self.optimizer = algorithm(inner, box, name, model=pl_module, **options)
         strategy.optimizers = [self.optimizer]
+        self._max_epochs = trainer.max_epochs
         if World.from_env(os.environ).rank:
             strategy.checkpoint_io = ReadOnly(strategy.checkpoint_io)
+
+    def on_train_epoch_start(self, trainer: Trainer, *_: Any) -> None:
+        """End the run before an epoch that a callback added, as SWA does for batch norms."""
+        if self.optimizer is not None and trainer.current_epoch == self._max_epochs:
+            self.on_train_end()
+            trainer.strategy.optimizers = [self.optimizer.inner]
 
     def on_validation_start(self, *_: Any) -> None:
         """Load the center into the model; it stays there for a checkpoint that may follow."""
