@@ -25,6 +25,12 @@ RECORD_NBYTES: Final = 512
 NOTHING: Final[Mapping[str, object]] = {}
 UNKNOWN: Final = "-"
 
+PARTS: Final = frozenset(
+    {"average", "buffers", "gradients", "stop", "velocity"}
+    | {f"gradient{turn}" for turn in range(3)}
+)
+"""Last words of names of parts of a run; such a part has regions that a run also has."""
+
 
 def claim(
     box: BoxLike,
@@ -46,14 +52,21 @@ def claim(
         order: the parameters' names and their order, see ``order_of``; None: unknown.
 
     Raises:
-        TypeError, LimitError, ConfigError: ``box`` is not a box, the name is not valid, or
-            another algorithm, other settings or another order of the same names use it;
-            nothing was changed.
+        TypeError, LimitError, ConfigError: ``box`` is not a box, the name is not valid or ends
+            with a word of PARTS, or another algorithm, other settings or another order of the
+            same names use it; nothing was changed.
         LayoutMismatchError: the same algorithm uses the name with another model; nothing was
             changed.
     """
     check_box(box)
     check_prefix(name)
+    run, _, part = name.rpartition(".")
+    if run and part in PARTS:
+        raise ConfigError(
+            f"names that end with .{part} are reserved for a part of the run {run!r}: choose"
+            " another name",
+            name=name,
+        )
     layout = [(tuple(tensor.shape), str(tensor.dtype)) for tensor in tensors]
     pairs = [f"{key}={value}" for key, value in sorted(settings.items())]
     checksum = f"{zlib.crc32(repr(layout).encode()):08x}"

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 
@@ -8,10 +10,12 @@ from smbox.errors import ConfigError, LayoutMismatchError
 from smbox.testing.model_box import ModelBox
 from smbox_torch import (
     EASGD,
+    Dogwild,
     Downpour,
     Hogwild,
     MDownpour,
     MVADownpour,
+    ParameterServer,
     ServerDownpour,
     SyncEASGD,
 )
@@ -74,6 +78,18 @@ def test_whoever_finds_another_center_has_left():
         del refused
 
 
+@pytest.mark.parametrize("kind", [EASGD, MDownpour, MVADownpour, Dogwild, ParameterServer])
+def test_a_run_cannot_have_the_name_of_a_part_of_another_run(kind):
+    box, model = ModelBox(), network()
+    with kind(sgd(*model.parameters()), box, "a.run", workers=1, model=model):
+        names = [re.fullmatch(r"(a\.run\..+)\.float32", r.name) for r in box.regions()]
+    parts = {found[1] for found in names if found}
+    assert "a.run.buffers" in parts
+    for part in {*parts, "a.run.stop"}:  # Stopping joins it as a run
+        with pytest.raises(ConfigError, match=r"a part of the run 'a\.run': choose another"):
+            EASGD(sgd(parameter()), box, part, workers=1)
+
+
 @pytest.mark.parametrize(
     "settings",
     [{"lease_s": 0.0}, {"workers": 0}, {"rank": 1}, {"workers": 10**6}, {"wire": "int8"}],
@@ -86,8 +102,8 @@ def test_impossible_arguments_create_nothing(settings):
         assert box.regions() == []
 
 
-def sgd(x: torch.nn.Parameter) -> torch.optim.SGD:
-    return torch.optim.SGD([x], lr=0.1)
+def sgd(*parameters: torch.nn.Parameter) -> torch.optim.SGD:
+    return torch.optim.SGD(parameters, lr=0.1)
 
 
 def network() -> torch.nn.Module:
