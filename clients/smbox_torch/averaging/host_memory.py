@@ -45,10 +45,11 @@ class Header:
     MAGIC: Final = 0
     PID: Final = 1
     STARTED: Final = 2
-    RANKS: Final = 3
-    NBYTES: Final = 4
-    DIGEST: Final = 5  # of the layout
-    WORDS: Final = 6
+    DIFFERS: Final = 3  # local rank of one that expects other words from RANKS on, or 0
+    RANKS: Final = 4
+    NBYTES: Final = 5
+    DIGEST: Final = 6  # of the layout
+    WORDS: Final = 7
 
 
 class HostMemory:
@@ -82,7 +83,8 @@ class HostMemory:
             timeout_s: longest wait for a rank, in seconds.
 
         Raises:
-            ConfigError: the ranks disagree about size or layout; the memory was removed.
+            ConfigError: on all ranks, if they disagree about size or layout; the memory was
+                removed.
             WorkerLostError: a rank died or never arrived; the memory was removed.
             OutOfMemoryError: /dev/shm is full; the memory was removed.
             NativeError: there is no native library, whose fence the rendezvous needs.
@@ -113,15 +115,16 @@ class HostMemory:
         rendezvous.enter()
         made = mapped.words(0, Header.WORDS)
         if (made[Header.RANKS :] != wanted[Header.RANKS :]).any():
-            rendezvous.leave()
-            raise ConfigError(
-                f"rank {world.rank} and rank {first_rank} do not mean the same shared memory:"
-                " give all ranks the same model and the same arguments",
-                here=wanted[Header.RANKS :].tolist(),
-                there=made[Header.RANKS :].tolist(),
-            )
+            made[Header.DIFFERS] = world.local_rank
         rendezvous.raise_to(GATHERED, 1)
         rendezvous.wait(GATHERED, 1)
+        if made[Header.DIFFERS]:
+            rendezvous.leave()
+            raise ConfigError(
+                f"rank {world.rank_of(int(made[Header.DIFFERS]))} and rank {first_rank} do not"
+                " mean the same shared memory: give all ranks the same model and the same"
+                " arguments"
+            )
         if world.is_group_root:
             mapped.unlink()
         rendezvous.raise_to(GATHERED, 2)

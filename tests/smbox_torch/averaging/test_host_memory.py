@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import uuid
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
 
@@ -90,14 +90,16 @@ def test_a_name_may_be_used_again_one_after_the_other():
 
 
 @pytest.mark.parametrize("other", [{"nbytes": 99}, {"layout": "another model"}])
-def test_ranks_that_disagree_learn_it(other):
-    two = worlds(2)
-    with ThreadPoolExecutor(2) as pool:
-        root, member = pool.submit(join, two[0]), pool.submit(join, two[1], **other)
-    assert isinstance(member.exception(), ConfigError)
-    assert isinstance(root.exception(), WorkerLostError)
-    assert root.exception().facts["rank"] == 1
-    assert named(two[0].host_token) == []
+def test_all_ranks_learn_that_one_disagrees(other):
+    three = worlds(3)
+    with ThreadPoolExecutor(3) as pool:
+        first = [pool.submit(join, three[0]), pool.submit(join, three[1], **other)]
+        done, _ = wait(first, timeout=0.5)  # the memory stays for the last rank
+        assert not done
+        for joined in (*first, pool.submit(join, three[2])):
+            assert isinstance(joined.exception(), ConfigError)
+            assert "rank 1 and rank 0 do not mean the same" in str(joined.exception())
+    assert named(three[0].host_token) == []
 
 
 def test_without_the_native_library_no_rank_waits_for_others():
