@@ -248,12 +248,12 @@ def join(
         TypeError, ConfigError: an argument is invalid; the process did not join.
         RankTakenError: a living process has this rank; the error names host and pid.
         LimitError: all ranks are taken, or the name is empty or has more than 184 bytes.
-        RequestTimeoutError: the node did not answer; a rank may be taken until a lease
-            expires.
+        RequestTimeoutError: the node did not answer; a rank may stay taken for a lease.
     """
+    for each, given, kind in (("box", box, Box), ("launch", launch, str)):
+        if not isinstance(given, kind):
+            raise TypeError(f"{each} must be a {kind.__name__}, not {type(given).__name__}")
     check_prefix(name, _SUFFIX_NBYTES)
-    if not isinstance(launch, str):
-        raise TypeError(f"launch is a str, not {type(launch).__name__}")
     if rank is not None and not 0 <= index(rank) < CAPACITY:
         raise ConfigError(f"a rank must be at least 0 and below {CAPACITY}", rank=rank)
     if not 0 <= index(restart) < RESTARTS:

@@ -212,6 +212,12 @@ def test_a_forked_child_is_no_member(box, join):
     member.check()
 
 
+@pytest.mark.parametrize("box", [None, "x", object()])
+def test_a_run_needs_a_box(box):
+    with pytest.raises(TypeError, match=f"box must be a Box, not {type(box).__name__}"):
+        smbox.join(box, "run")
+
+
 @pytest.mark.parametrize(
     ("settings", "error"),
     [
