@@ -92,7 +92,9 @@ class Optimizer:
     def _step(self, gradient: Any, lr: float | None) -> Operation:
         info, shape = self.region.info, self.region.shape
         array = source_array(gradient, self.region.dtype, shape, may_be_narrower=True)
-        parameters = self._parameters if lr is None else (float(lr), *self._parameters[1:])
+        parameters = (
+            self._parameters if lr is None else (_number("lr", lr), *self._parameters[1:])
+        )
         check_parameters(self._code, parameters)
         return Operation(
             info,
@@ -169,7 +171,7 @@ def settings_of(code: OptimizerCode, given: dict[str, float]) -> dict[str, float
         raise ConfigError(
             f"{code.name.lower()} takes {', '.join(takes)}; lr must be given", given=[*given]
         )
-    settings = {name: float((defaults | given)[name]) for name in takes}
+    settings = {name: _number(name, (defaults | given)[name]) for name in takes}
     check_parameters(code, [*parameters_in(code, settings).values()])
     for name, _, _ in row.initial:
         if not 0 <= settings[name] < math.inf:
@@ -179,6 +181,13 @@ def settings_of(code: OptimizerCode, given: dict[str, float]) -> dict[str, float
                 **{name: given[name]},
             )
     return settings
+
+
+def _number(name: str, value: object) -> float:
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{name} must be a number", **{name: value}) from error
 
 
 def parameters_in(code: OptimizerCode, settings: dict[str, float]) -> dict[str, float]:

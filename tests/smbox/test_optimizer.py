@@ -63,6 +63,15 @@ def test_a_held_state_makes_the_step_wait_and_happen_once(box, region, held):
     assert region.version == 2
 
 
+@pytest.mark.parametrize("wrong", ["x", [1.0, 2.0]])
+def test_settings_must_be_numbers(box, region, wrong):
+    with pytest.raises(ConfigError, match="eps must be a number"):
+        box.optimizer(region, "adagrad", lr=0.1, eps=wrong)
+    optimizer = box.optimizer(region, "adagrad", lr=0.1)
+    with pytest.raises(ConfigError, match="lr must be a number"):
+        optimizer.step(np.ones(region.shape, np.float32), lr=wrong)
+
+
 def test_regions_that_cannot_be_stepped(box, region):
     with pytest.raises(ConfigError, match="whole region"):
         box.optimizer(region[:5], "adam", lr=0.1)
