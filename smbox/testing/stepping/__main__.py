@@ -13,7 +13,7 @@ from smbox.testing.stepping.commits import levels, step_commits
 from smbox.testing.stepping.readers import READS, step_reads
 from smbox.testing.stepping.tracee import why_impossible
 
-SAMPLE, READS_SAMPLE = 0.12, 0.015
+SAMPLE, READS_SAMPLE = 0.06, 0.015
 """Sampled shares of the memories, and of a read's instructions. A sampled case has 1 level."""
 
 UNAVAILABLE = 77
