@@ -189,6 +189,18 @@ def test_without_locks_only_versions_are_kept(memory, make, other):
     region.header[RegionHeader.STATE] = RegionState.FREED
     with pytest.raises(RegionFreedError):
         commit(writer, (region,), SUM, *whole, 1.0)
+    assert (region.array() == 2).all()
+
+
+def test_without_locks_a_region_that_is_freed_meanwhile_is_told(memory, make):
+    region = make(np.zeros(16, np.uint64), consistency=Consistency.NONE)
+    state, data = RegionHeader.STATE, 2
+    region.block.words[data] = orders.address_of(region.header)  # its own stores free it
+    freed = region.header[:16].copy()
+    freed[state] = RegionState.FREED
+    with pytest.raises(RegionFreedError):
+        commit(memory.writer, (region,), KernelCode.REPLACE, 0, 128, freed.view(np.uint8))
+    assert region.header[state] == RegionState.FREED
 
 
 def test_narrow_operands_widen(memory, region):
