@@ -12,6 +12,7 @@ from smbox.memory.commit import StripeBusy
 from smbox.memory.kernels import KernelCode, OptimizerCode
 from smbox.memory.layout import (
     STRIPE_NBYTES,
+    Channel,
     Consistency,
     RegionHeader,
     RegionState,
@@ -201,6 +202,26 @@ def test_without_locks_a_region_that_is_freed_meanwhile_is_told(memory, make):
     with pytest.raises(RegionFreedError):
         commit(memory.writer, (region,), KernelCode.REPLACE, 0, 128, freed.view(np.uint8))
     assert region.header[state] == RegionState.FREED
+
+
+def test_without_locks_a_number_is_applied_after_its_stores(memory, make):
+    row = memory.channels.claim(5, 0)
+    region = make(np.zeros(8, np.uint64), consistency=Consistency.NONE)
+    region.block.words[2] = orders.address_of(row.words)  # its data is the channel's row
+    stored = row.words.copy()
+    stored[Channel.APPLIED] = 7
+    source = stored.view(np.uint8)
+    commit(
+        memory.writer,
+        (region,),
+        KernelCode.REPLACE,
+        0,
+        64,
+        source,
+        channel=row.block(),
+        number=1,
+    )
+    assert row.applied == 1
 
 
 def test_narrow_operands_widen(memory, region):
