@@ -11,7 +11,7 @@ from smbox.memory import journal
 from smbox.memory.commit import StripeBusy, recover_stripe
 from smbox.memory.journal import Writer
 from smbox.memory.kernels import KernelCode
-from smbox.memory.layout import Slot, SlotState, Stripe, slot_name
+from smbox.memory.layout import STRIPE_NBYTES, Slot, SlotState, Stripe, slot_name
 from smbox.memory.locks import LockFile
 from smbox.memory.segment import unlink
 from smbox.testing.dead_writer import GARBAGE, leave_open
@@ -117,17 +117,31 @@ def test_a_later_commit_of_others_is_not_undone(memory, region):
 
 
 @pytest.mark.parametrize(
-    ("word", "value"),
-    [(Slot.STRIPE, 9), (Slot.REGION, 77), (Slot.PROGRESS, 9), (Slot.STATE, 0), (Slot.MAGIC, 1)],
+    ("nbytes", "word", "value"),
+    [
+        (8, Slot.MAGIC, 1),
+        (8, Slot.ID, 2),
+        (8, Slot.STATE, 0),
+        (8, Slot.STRIPE, 9),
+        (8, Slot.FIRST, 1),
+        (8, Slot.PROGRESS, 9),
+        (8, Slot.EXTENTS, 0),
+        (8, Slot.REGION, 77),
+        (2 * STRIPE_NBYTES, Slot.FIRST, STRIPE_NBYTES),
+        (2 * STRIPE_NBYTES, Slot.PROGRESS, STRIPE_NBYTES + 1),
+    ],
 )
-def test_a_journal_that_does_not_fit_is_not_believed(memory, region, word, value):
-    slot_id = leave_open(region, first=0, limit=8)
+def test_a_journal_that_does_not_fit_is_not_believed(memory, make, nbytes, word, value):
+    region = make(np.zeros(nbytes, np.uint8).view(np.float32))
+    stripe = region.data[:STRIPE_NBYTES]
+    slot_id = leave_open(region, first=0, limit=stripe.size)
     with journal.attach_slot(memory.name, slot_id) as slot:
         slot.words(0, Slot.WORDS)[word] = value
     with pytest.raises(SegmentError):
         add_one(memory, region)
     assert int(region.table[0, Stripe.SEQUENCE]) == Stripe.OPEN
-    assert is_garbage(region)
+    assert (stripe == GARBAGE).all()
+    assert not region.data[STRIPE_NBYTES:].any()
     unlink(slot_name(memory.name, slot_id))
 
 
