@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import secrets
 
+import numpy as np
 import pytest
 
 from memnode.access import Access
 from memnode.node import HOUSEKEEPING_S
 from smbox.keys import Authorised, Role, add_client, make_node_key, read_client_key
+from smbox.memory.kernels import OptimizerCode
 from smbox.memory.mapped import SLICE_NBYTES
-from smbox.wire.messages import Attach, Create, Empty, Free, ListRegions
+from smbox.wire import operands
+from smbox.wire.messages import Attach, Create, Empty, Free, ListRegions, Publish
 from smbox.wire.ops import Op, Status
 
 
@@ -38,6 +41,35 @@ def test_a_create_tells_nothing_of_names_of_others(guarded_bench, exist_ok):
     asked = enter(Role.ADMIN, "run/").create("others", publish=False, exist_ok=exist_ok)
     assert asked.status is Status.ACCESS_DENIED
     assert "address" not in asked.error.facts
+
+
+def test_a_step_needs_the_names_of_parameters_and_states(guarded_bench):
+    bench, enter = guarded_bench
+    own, other = (bench.peer().create(name).body.address for name in ("run/p", "other"))
+    operand = operands.pack_update([other], [0.1, 0.9], np.ones(8, np.float32))
+    fields = {"kernel": OptimizerCode.MOMENTUM, "nbytes": 32, "number": 1, "numbers": 1}
+    asked = enter(Role.WRITE, "run/").ask(Op.UPDATE, address=own, payload=operand, **fields)
+    assert asked.status is Status.ACCESS_DENIED
+    assert not bench.memory.regions[other].data.any()
+
+
+def test_a_region_is_published_under_a_name_of_the_present_prefix(guarded_bench, tmp_path):
+    bench, enter = guarded_bench
+    admin = enter(Role.ADMIN)
+    made = admin.create("other", publish=False)
+    (file,) = (tmp_path / "clients").glob("*.toml")
+    file.write_text(file.read_text().replace('prefix = ""', 'prefix = "run/"'))
+    bench.tick(after_s=2 * HOUSEKEEPING_S)
+    asked = admin.ask(Op.PUBLISH, body=Publish(address=made.body.address))
+    assert asked.status is Status.ACCESS_DENIED
+
+
+@pytest.mark.parametrize("published", [False, True])
+def test_a_reader_discards_only_what_was_not_published(guarded_bench, published):
+    _, enter = guarded_bench
+    free = Free(token=secrets.token_bytes(16), published=published)
+    asked = enter(Role.READ).ask(Op.FREE, body=free)
+    assert (asked.status is Status.ACCESS_DENIED) == published
 
 
 def test_another_clients_snapshot_is_closed(guarded_bench):
