@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from smbox import dtypes
+from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import Consistency
 from smbox.memory.orders import Output, Result
 from smbox.native import compiling
@@ -32,9 +33,6 @@ SANITIZERS = ("-O0", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recove
 has_zig = importlib.util.find_spec("ziglang") is not None
 emulator = shutil.which("qemu-aarch64") or shutil.which("qemu-aarch64-static")
 needs_zig = pytest.mark.skipif(not has_zig, reason="ziglang is not installed")
-needs_cc = pytest.mark.skipif(
-    compiling.system_compiler() is None, reason="this machine has no C compiler"
-)
 
 
 def build(folder: Path, compiler: list[str], *options: str) -> Path:
@@ -121,11 +119,41 @@ def check(program: list[str], levels: tuple[int, ...]) -> None:
     assert not rest
 
 
-@needs_cc
+@pytest.fixture(scope="module")
+def sanitized(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program, compiled with sanitizers."""
+    if compiling.system_compiler() is None:
+        pytest.skip("this machine has no C compiler")
+    folder = tmp_path_factory.mktemp("sanitized")
+    return build(folder, compiling.system_compiler(), *SANITIZERS)
+
+
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="levels of x86-64")
-def test_no_sanitizer_complains(tmp_path):
-    program = build(tmp_path, compiling.system_compiler(), *SANITIZERS)
-    check([str(program)], (0, 1))
+def test_no_sanitizer_complains(sanitized):
+    check([str(sanitized)], (0, 1))
+
+
+@pytest.mark.parametrize(
+    ("words", "result"),
+    [
+        ((1, 8, 0, 0), Result.DONE),  # count, bytes of a row, places, values
+        (((1 << 60) + 1, 8, 0, 0), Result.BAD_ORDER),  # times 16, it is 1 modulo 2**64
+        ((2, 8, 0, 0), Result.BAD_ORDER),
+        ((1, 8, 2, 0), Result.BAD_ORDER),
+        ((1, 0, 0), Result.BAD_ORDER),
+        ((1, 6, 0, 0), Result.BAD_ORDER),
+        ((1, 24, 0, 0, 0, 0), Result.BAD_ORDER),
+        ((1,), Result.BAD_ORDER),
+    ],
+)
+def test_rows_of_any_header_are_read_only_if_they_fit(sanitized, words, result):
+    region, source = np.zeros(4, np.float32), np.array(words, np.uint64).view(np.uint8)
+    float32 = dtypes.of(region.dtype).code
+    rows = KernelCase("", KernelCode.SCATTER_PUT, (region,), source, float32, 1.0, (region,))
+    sent = packed(rows, 0, (0, 0, Consistency.STRIPE))
+    done = subprocess.run([sanitized], input=sent, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert int.from_bytes(done.stdout[:8], "little") == result
 
 
 @pytest.mark.timeout(400)  # zig builds its C library once, and keeps it in its cache
