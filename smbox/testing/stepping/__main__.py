@@ -8,8 +8,8 @@ import sys
 import time
 
 from smbox.testing.stepping import small_memory
-from smbox.testing.stepping.cases import CASES
-from smbox.testing.stepping.commits import levels, step_commits
+from smbox.testing.stepping.cases import CASES, LOCK_FREE
+from smbox.testing.stepping.commits import levels, step_commits, step_lock_free
 from smbox.testing.stepping.readers import READS, step_reads
 from smbox.testing.stepping.tracee import why_impossible
 
@@ -42,6 +42,9 @@ def main() -> None:
                 started_s = time.monotonic()
                 count = step_commits(case, level, share, rng)
                 _report(f"{case.name}, level {level}", count, started_s)
+    if given.only in LOCK_FREE.name:
+        started_s = time.monotonic()
+        _report(LOCK_FREE.name, step_lock_free(LOCK_FREE), started_s)
     for read in READS:
         if given.only in read.name:
             started_s = time.monotonic()

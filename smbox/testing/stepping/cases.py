@@ -235,3 +235,9 @@ def _whole_cases() -> Iterator[Case]:
 
 
 CASES: Final = tuple(_cases())
+
+LOCK_FREE: Final = Case(
+    "accumulate without locks",
+    (_values(8, 40),),
+    (Order(KernelCode.SUM, (0,), _values(8, 41), 0.5),),
+)

@@ -5,10 +5,14 @@ from __future__ import annotations
 import ctypes
 import random
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
+import numpy as np
+
 from smbox.memory.commit import StripeBusy, recover_stripe
-from smbox.memory.layout import PAGE_NBYTES, Stripe, data_offset
+from smbox.memory.layout import PAGE_NBYTES, Consistency, RegionHeader, Stripe, data_offset
 from smbox.memory.locks import LockFile
 from smbox.memory.node_memory import NodeMemory
 from smbox.memory.reading import Reader
@@ -54,24 +58,46 @@ def step_commits(case: Case, level: int, share: float, rng: random.Random) -> Co
     assert library.load().short.smbox_level(level) == level
 
     with open_case(case) as node:
-
-        def commit() -> None:
-            memory = NodeMemory.open(node, MEMORY_NBYTES)
-            call = case_memory.prepare(case, memory)
-            stop_for_parent()
-            call.run()
-            call.check()
-
-        with Tracee(commit) as child:
-            assert child.is_stopped, "the child ended before its commit"
-            assert child.run_to(address_of("smbox_commit"))
+        with _committing(case, node) as child:
             _walk(case, states, node, child, count, share, rng)
-            assert not child.run_to(address_of("smbox_commit"))
-            assert child.exit_code == 0
         mapped = MappedMemory(node)
         examine_copy(case, states, mapped.contents(), node)
         mapped.close()
     return count
+
+
+def step_lock_free(case: Case) -> Counter[str]:
+    """Count a commit of another writer after each instruction of a lock-free one."""
+    count = Counter[str]()
+    with open_case(case) as node:
+        region = case_memory.attach_region(node, 0)
+        region.header[RegionHeader.CONSISTENCY] = Consistency.NONE
+        with _committing(case, node) as child:
+            while child.step():
+                region.table[0, Stripe.SEQUENCE] += np.uint64(1 << Stripe.COMMITS_SHIFT)
+                count["commits of others"] += 1
+        assert region.version() == count["commits of others"] + 1, "a commit is not counted"
+        region.close()
+    return count
+
+
+@contextmanager
+def _committing(case: Case, node: str) -> Iterator[Tracee]:
+    """Yield a child at the first instruction of its native call; check that the call ends."""
+
+    def commit() -> None:
+        memory = NodeMemory.open(node, MEMORY_NBYTES)
+        call = case_memory.prepare(case, memory)
+        stop_for_parent()
+        call.run()
+        call.check()
+
+    with Tracee(commit) as child:
+        assert child.is_stopped, "the child ended before its commit"
+        assert child.run_to(address_of("smbox_commit"))
+        yield child
+        assert not child.run_to(address_of("smbox_commit"))
+        assert child.exit_code == 0
 
 
 def _walk(
