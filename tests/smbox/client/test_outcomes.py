@@ -28,6 +28,9 @@ from smbox.wire.ops import Op
 WAIT_S = 30.0
 SHORT_S = 0.05
 PIECE = LONG_NBYTES_MAX // 4  # float32 elements: the longest request there is
+PATIENT = ClientConfig(
+    "inproc://node", timeout_s=WAIT_S, resend_after_s=5.0, resend_after_max_s=5.0
+)
 
 
 @pytest.fixture
@@ -65,14 +68,41 @@ def test_what_the_node_never_got_is_none_and_stays_so(node, region):
     assert (region.get() == 1).all()
 
 
-def test_the_callers_array_is_not_read_after_a_timeout(node, region):
+class SlowTransport:
+    """Sends from the caller's memory as soon as ``is_held`` is False; dropped by ``close``."""
+
+    is_held = False
+
+    def __init__(self, transport):
+        self._transport, self._unsent = transport, []
+
+    def send(self, frames, **_):
+        self._unsent.append(frames)
+        return True
+
+    def receive(self, timeout_s):
+        while self._unsent and not SlowTransport.is_held:
+            self._transport.send(self._unsent.pop(0))
+        return self._transport.receive(timeout_s)
+
+    def close(self):
+        self._unsent.clear()
+        self._transport.close()
+
+    def is_released(self):
+        return not self._unsent
+
+
+def test_the_callers_array_is_not_read_after_a_timeout(node, boxes, monkeypatch):
     """Found by use: put raised, the loop refilled x, and the next verb sent the new bytes."""
+    region = boxes(lambda: SlowTransport(node.connect()), PATIENT).create("r", 3 * PIECE)
     x = np.ones(3 * PIECE, np.float32)
     region.get()
-    node.is_down = True
-    timed_out(region.accumulate, x)
+    monkeypatch.setattr(SlowTransport, "is_held", True)
+    error = timed_out(region.accumulate, x)
     x[:] = 100
-    node.is_down = False
+    monkeypatch.setattr(SlowTransport, "is_held", False)
+    assert error.handle.outcome() == "none"
     region.accumulate(np.full(3 * PIECE, 2, np.float32))
     assert (region.get() == 2).all()
 
@@ -82,10 +112,7 @@ def test_a_reply_that_is_lost_leaves_what_was_applied(node, boxes, lost, outcome
     """The reply to the third of three is lost: all was applied; the request, not all."""
     side = "reply" if outcome == "all" else "request"
     script = FaultScript().cut(Op.ACCUMULATE, nth=lost + (side == "request"), side=side)
-    config = ClientConfig(
-        "inproc://node", timeout_s=WAIT_S, resend_after_s=5.0, resend_after_max_s=5.0
-    )
-    region = boxes(script.around(node.connect), config).create("r", 3 * PIECE)
+    region = boxes(script.around(node.connect), PATIENT).create("r", 3 * PIECE)
     region.get()
     error = timed_out(region.accumulate, np.ones(3 * PIECE, np.float32))
     assert error.handle.outcome() == outcome
