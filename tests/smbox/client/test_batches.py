@@ -116,6 +116,19 @@ def test_a_lost_batch_happens_once(node, clients, side):
     assert script.is_over()
 
 
+def test_no_more_answers_are_awaited_than_the_node_keeps(node, clients):
+    """A lost reply is repeated from the ring, which has room for the answers of one batch."""
+    script = FaultScript().drop(Op.BATCH, side="reply")
+    client = clients(script.around(node.connect))
+    info = client.create(100)
+    seen = []
+    items = [item(info, 1, 4 * n, lambda *piece: seen.append(piece[0])) for n in range(100)]
+    client.finish(client.batch(items))
+    assert (client.get(info) == 1).all()
+    assert seen == [each.first for each in items]
+    assert script.is_over()
+
+
 def test_an_empty_batch_is_done(client):
     assert client.batch([]).advance(0.0)
 
