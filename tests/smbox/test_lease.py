@@ -132,6 +132,31 @@ def test_a_holder_asks_the_node_after_its_host_was_suspended(row, monkeypatch):
         lease.check()
 
 
+class LateRow:
+    """A row whose changes are answered later than a lease lasts."""
+
+    def __init__(self, row):
+        self._row, self.now_s = row, 0.0
+
+    def fetch_and_op(self, *arguments, **options):
+        self.now_s += 2 * LEASE_S
+        return self._row.fetch_and_op(*arguments, **options)
+
+    def __getattr__(self, name):
+        return getattr(self._row, name)
+
+
+def test_a_lease_lasts_from_before_its_request(row, monkeypatch):
+    """Observers may see the change, and measure from it, long before the holder is told."""
+    late = LateRow(row)
+    monkeypatch.setattr(time, "clock_gettime", lambda _: late.now_s)
+    lease, seen = taken(late), []
+    for _ in range(3):
+        seen.append(int(words(row)[0]))
+        lease.check()
+    assert len(set(seen)) == 3
+
+
 def test_a_renewal_changes_the_word(row):
     lease = taken(row)
     before = words(row)[0]
