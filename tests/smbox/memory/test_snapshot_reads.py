@@ -75,6 +75,14 @@ def test_a_copy_is_made_when_all_stripes_of_its_range_are_held(memory, region, o
     assert held(region, other) == [False, False, False]
 
 
+def test_what_a_dead_writer_left_open_is_undone_before_it_is_copied(memory, region, locks):
+    leave_open(region, first=STRIPE_NBYTES, limit=STRIPE_NBYTES + 8, saved=4)
+    out = np.ones(LAST, np.uint8)
+    RangeLock(region, locks, 0, LAST).copy_to(out)
+    assert not out.any()
+    assert memory.sweep_slots() == 1
+
+
 def test_a_region_without_locks_has_no_snapshots(make, locks):
     region = make(np.zeros(4, np.uint8), consistency=Consistency.NONE)
     with pytest.raises(ConfigError, match="snapshots"):
