@@ -25,6 +25,7 @@ def test_a_held_stripe_keeps_the_signal_back(solo, region, counter, held):
         assert handle.outcome() == "partial"
         assert other.counter("signal").value == 0
     handle.wait()
+    assert handle.ranges_done() == [(0, 8 * COUNT)]
     assert counter.value == 1
     assert (region.get() == 2).all()
 
