@@ -22,7 +22,9 @@ class Stream:
         self._work = work
         self._pause_s = pause_s
         self._error: BaseException | None = None
+        self._was_running = False
         self._stopped = threading.Event()
+        self._ended = threading.Event()
         name = f"{threading.current_thread().name}-stream"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         start_thread(self._thread.start)
@@ -34,6 +36,8 @@ class Stream:
                 self._stopped.wait(self._pause_s)
         except BaseException as error:  # noqa: BLE001 - check raises it
             self._error = error
+        finally:
+            self._ended.set()
 
     def check(self) -> None:
         """Raise the exception that ended the thread, once."""
@@ -42,13 +46,17 @@ class Stream:
             raise error
 
     def close(self) -> bool:
-        """Stop after the current call; return whether the thread was running.
+        """Stop after the current call; return whether the thread ran until it was stopped.
+
+        After an interrupt, a further call waits again.
 
         Raises:
             BaseException: the exception that ended the thread, if it was not raised yet.
         """
-        was_running = self._thread.is_alive() and not self._stopped.is_set()
+        self._was_running |= self._thread.is_alive() and not self._stopped.is_set()
         self._stopped.set()
+        if self._was_running:
+            self._ended.wait()  # join would not wait again (CPython 3.11)
         self._thread.join()
         self.check()
-        return was_running
+        return self._was_running

@@ -53,6 +53,8 @@ class JoinedOptimizer(WrappedOptimizer):
     shares_counts = True
     team: Team
     steps: int
+    _is_complete = False
+    """Whether the end that ``finish`` and ``close`` have in common was reached."""
 
     def __init_subclass__(cls) -> None:
         """Wrap the constructor that a subclass defines, so that each one leaves if it fails."""
@@ -146,12 +148,13 @@ class JoinedOptimizer(WrappedOptimizer):
         """Do the last exchange, regardless of the period; default: nothing is left to share."""
 
     def _end_once(self) -> None:
-        if not self._has_ended:
-            self._has_ended = True
+        self._has_ended = True
+        if not self._is_complete:
             self._end()
+            self._is_complete = True
 
     def _end(self) -> None:
-        """Complete the exchange in progress and stop threads."""
+        """Complete the exchange in progress and stop threads; called again if interrupted."""
 
     def __exit__(
         self,

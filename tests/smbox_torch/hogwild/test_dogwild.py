@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -161,6 +162,23 @@ def test_a_streamer_that_fails_ends_the_next_step():
     with pytest.raises(ConnectionError):
         one.run()
     one.optimizer.close()
+
+
+def test_a_finish_that_was_interrupted_sends_all_gradients_when_called_again(monkeypatch):
+    box = ModelBox()
+    one = made(box, 1, pause_s=1e6)
+    deadline_s = time.monotonic() + LONG_S
+    while one.optimizer.stats().exchanges < 1:
+        assert time.monotonic() < deadline_s
+    sent = gradient(1)(one.values(), 0)
+    one.run()
+    thread = one.optimizer._stream._thread
+    with monkeypatch.context() as patch:
+        patch.setattr(thread, "join", lambda: signal.raise_signal(signal.SIGINT))
+        with pytest.raises(KeyboardInterrupt):
+            one.optimizer.finish()
+    one.optimizer.finish()
+    np.testing.assert_array_equal(box.attach("run.gradients.float32").get(), sent)
 
 
 def test_a_run_resumes_with_what_was_on_its_way():

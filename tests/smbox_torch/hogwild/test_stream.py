@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import signal
 import threading
 
 import pytest
@@ -18,7 +19,7 @@ def test_work_is_repeated_until_it_is_stopped():
     assert stream.close()
     while turns.acquire(blocking=False):
         pass
-    assert not stream.close()
+    assert stream.close()  # called again, as after an interrupt
     assert not turns.acquire(blocking=False)
 
 
@@ -49,3 +50,24 @@ def test_closing_raises_what_nobody_has_seen():
     stream = Stream(lambda: {}["none"], pause_s=0.0)
     with pytest.raises(KeyError):
         stream.close()
+
+
+def test_a_close_that_was_interrupted_waits_again():
+    begun, release, done = (threading.Event() for _ in range(3))
+
+    def work() -> None:
+        begun.set()
+        assert release.wait(LONG_S)
+        done.set()
+
+    stream = Stream(work, pause_s=0.0)
+    assert begun.wait(LONG_S)
+    main = threading.main_thread().ident
+    interrupt = threading.Timer(0.1, signal.pthread_kill, [main, signal.SIGINT])
+    interrupt.start()
+    with pytest.raises(KeyboardInterrupt):
+        stream.close()
+    interrupt.join()
+    threading.Timer(0.1, release.set).start()
+    assert stream.close()
+    assert done.is_set()
