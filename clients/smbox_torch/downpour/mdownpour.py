@@ -93,13 +93,13 @@ class MDownpour(Downpour):
     def _advance(self) -> None:
         check_settings(self.inner, "MDownpour", REFUSED)
         self._begin_exchange()
-        self._outside_changes.collect()
-        self._outside_changes.push_if_any(self.center, self.recorder)
-        self._update.rebase()
-        try:
-            super()._advance()
-        finally:
-            self._outside_changes.rebase()  # the step itself is not an outside change
+        with self._outside_changes.collecting():
+            self._outside_changes.push_if_any(self.center, self.recorder)
+            self._update.rebase()
+            try:
+                super()._advance()
+            finally:
+                self._outside_changes.rebase()  # the step itself is not an outside change
 
     def center_into(self, model: torch.nn.Module) -> None:
         """Copy the center into a model; the worker's own model continues from it."""

@@ -92,6 +92,25 @@ def test_who_joins_late_begins_ahead_of_the_center_by_the_shared_velocity():
     )
 
 
+def test_an_interrupt_after_the_fetch_repeats_no_step_of_others(monkeypatch):
+    box = ModelBox()
+    one, other = (worker(number, box, momentum=0.0) for number in range(2))
+    one.run()
+    other.run(5)
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(one.optimizer._outside_changes, "rebase", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            one.run()
+    c = box.attach("run.float32").get()
+    step = -LR * gradient(0)(one.values(), one.t)
+    one.run()
+    np.testing.assert_allclose(box.attach("run.float32").get(), c + step, rtol=0, atol=1e-6)
+
+
 def test_momentum_is_below_one():
     with pytest.raises(ConfigError):
         worker(0, ModelBox(), momentum=1.0)
