@@ -143,8 +143,9 @@ class ServerDownpour(BoxOptimizer):
             if push:
                 self._push()
             if fetch:
-                self.center.fetch()
-                self._outside_changes.rebase()
+                with self._outside_changes.collecting():
+                    self.center.read(self._outside_changes.base)
+                    self._outside_changes.load_base()
         if push:
             self._note_shared()
         self.recorder.behind(self.center.behind(mine=int(push)))

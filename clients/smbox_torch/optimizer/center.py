@@ -94,12 +94,6 @@ class Center:
         """Bytes of one operand for each region, in the wire's dtype."""
         return sum(sender.nbytes for sender in self.senders)
 
-    def fetch(self) -> None:
-        """Overwrite the worker's values with the center's, read in the wire's dtype."""
-        self.read([buffer.host for buffer in self.flat.buffers])
-        for buffer in self.flat.buffers:
-            buffer.store()
-
     def read(self, out: Iterable[Array]) -> None:
         """Read the center in the wire's dtype into one ``[P]`` of its own dtype per buffer."""
         for region, sender, each in zip(self.regions, self.senders, out, strict=True):

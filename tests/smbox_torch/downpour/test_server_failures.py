@@ -113,3 +113,21 @@ def test_a_step_that_failed_is_repeated_for_the_regions_that_lack_it():
         step()
     step()
     assert centers(box) == [[-3.0] * 4] * 2
+
+
+def test_a_fetch_that_timed_out_repeats_no_step_of_others(monkeypatch):
+    box = ModelBox()
+    opt, step = two_dtypes(box)
+    step()
+    for dtype in ("float32", "float64"):
+        box.attach(f"run.{dtype}").accumulate(np.full(4, -20.0, dtype))
+
+    def late(out: np.ndarray) -> None:
+        raise RequestTimeoutError("late")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(opt.center.regions[1], "get", late)
+        with pytest.raises(RequestTimeoutError, match="late"):
+            step()
+    step()
+    assert centers(box) == [[-23.0] * 4] * 2
