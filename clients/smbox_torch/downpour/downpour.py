@@ -97,7 +97,7 @@ class Downpour(BoxOptimizer):
 
     def center_into(self, model: torch.nn.Module) -> None:
         """Copy the values to evaluate into a model; the own model continues from them."""
-        with self._update.ignoring_changes():
+        with self._update.ignoring_changes(since_now=self._is_unchanged()):
             super().center_into(model)
 
     def _share(self) -> None:

@@ -103,7 +103,8 @@ class MDownpour(Downpour):
 
     def center_into(self, model: torch.nn.Module) -> None:
         """Copy the center into a model; the worker's own model continues from it."""
-        with self._outside_changes.ignoring_changes():
+        self._update.rebase()  # as in a step
+        with self._outside_changes.ignoring_changes(since_now=self._is_unchanged()):
             super().center_into(model)
 
     def _load_extra_state(self, extra: dict[str, Any]) -> None:

@@ -45,8 +45,15 @@ class PendingUpdate:
         self._partial = PartialPush()
 
     @contextmanager
-    def ignoring_changes(self) -> Iterator[None]:
-        """Do not count the block's changes of x as an update; the worker continues from x."""
+    def ignoring_changes(self, *, since_now: bool = False) -> Iterator[None]:
+        """Do not count the block's changes of x as an update; the worker continues from x.
+
+        Args:
+            since_now: earlier changes stay pending. Otherwise they are ignored, too, if the
+                block changes x.
+        """
+        if since_now:
+            self.collect()
         before = [buffer.load().copy() for buffer in self._flat.buffers]
         try:
             yield

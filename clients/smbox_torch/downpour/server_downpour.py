@@ -162,7 +162,7 @@ class ServerDownpour(BoxOptimizer):
 
     def center_into(self, model: torch.nn.Module) -> None:
         """Copy the center into a model; the worker's own model continues from it."""
-        with self._outside_changes.ignoring_changes():
+        with self._outside_changes.ignoring_changes(since_now=self._is_unchanged()):
             super().center_into(model)
 
     def _share(self) -> None:

@@ -111,7 +111,7 @@ class SSP(BoxOptimizer):
 
     def center_into(self, model: torch.nn.Module) -> None:
         """Copy the center into a model; the worker's own model continues from it."""
-        with self._update.ignoring_changes():
+        with self._update.ignoring_changes(since_now=self._is_unchanged()):
             super().center_into(model)
 
     def _extra_state(self) -> dict[str, Any]:

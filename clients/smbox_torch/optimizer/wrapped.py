@@ -28,8 +28,7 @@ __all__ = ["WrappedOptimizer"]
 class WrappedOptimizer(HookedOptimizer):
     """A ``torch.optim.Optimizer`` that shares groups and state with an inner optimizer.
 
-    Hooks for steps, saving and loading are called as torch calls them, with the wrapper and its
-    complete state.
+    Torch's hooks for steps, saving and loading get the wrapper and its complete state.
 
     A subclass implements one step in ``_advance`` and the end in ``close``. After it has set
     the initial values of the model it calls ``_remember``; ``step`` then rejects a model that
@@ -182,11 +181,12 @@ class WrappedOptimizer(HookedOptimizer):
         if self._given is not None and any(id(p) in own for p in model.parameters()):
             self._remember()
 
+    def _is_unchanged(self) -> bool:
+        return self._given is None or digest(self._members()) == self._given
+
     def _demand_unchanged(self) -> None:
         """Raise ConfigError, before the first step, if the model was changed since wrapping."""
-        if self._given is None:
-            return
-        if digest(self._members()) != self._given:
+        if not self._is_unchanged():
             raise ConfigError(
                 "the model was changed after the optimizer was wrapped: load the model before"
                 " wrapping, and renorm_ an Embedding(max_norm=), which changes in forward,"

@@ -139,6 +139,29 @@ def test_a_change_that_a_stream_would_overwrite_is_refused(steps: int):
     assert opt.steps == steps + 1
 
 
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        (Downpour, {"n_push": 4, "n_fetch": 4}),
+        (SSP, {"period": 4}),
+        (ADownpour, {"period": 4}),
+        (MVADownpour, {"period": 4}),
+    ],
+)
+def test_center_into_the_own_model_loses_no_step(kind: type, settings: dict[str, int]):
+    box, model = ModelBox(), ones()
+    sgd = torch.optim.SGD(model.parameters(), lr=1.0)
+    opt = kind(sgd, box, "run", workers=1, **settings)
+    for _ in range(2):  # their update, -2 for each weight, was not pushed yet
+        opt.zero_grad()
+        model.weight.sum().backward()
+        opt.step()
+    opt.center_into(model)
+    assert model.weight[0, 0] == 1
+    opt.close()
+    assert box.attach("run.float32").get()[0] == -1
+
+
 def train_one(opt: torch.optim.Optimizer, model: torch.nn.Module) -> None:
     model(torch.ones(2, 4)).mean().backward()
     opt.step()
