@@ -112,6 +112,7 @@ class JoinedOptimizer(WrappedOptimizer):
             self._end_once()
             self.team.finish(timeout_s)
             self._take_center()
+            self._forget_unshared()  # a state that is saved now has nothing to share
         self._own = None
         self.close(exchange=False)
 
@@ -146,6 +147,9 @@ class JoinedOptimizer(WrappedOptimizer):
 
     def _share(self) -> None:
         """Do the last exchange, regardless of the period; default: nothing is left to share."""
+
+    def _forget_unshared(self) -> None:
+        """Discard unshared updates and start at x: others share them, or have done it."""
 
     def _end_once(self) -> None:
         self._has_ended = True

@@ -295,6 +295,3 @@ class BoxOptimizer(JoinedOptimizer):
 
     def _load_extra_state(self, extra: dict[str, Any]) -> None:
         """Restore what :meth:`_extra_state` returned."""
-
-    def _forget_unshared(self) -> None:
-        """Discard unshared updates and start at x: another worker shares those of the state."""

@@ -11,7 +11,9 @@ import torch
 
 import smbox
 from smbox.errors import ConfigError, RequestTimeoutError
+from smbox.testing.model_box import ModelBox
 from smbox.testing.quadratic import LR, Descent
+from smbox_torch.elastic.eamsgd import EAMSGD
 from smbox_torch.elastic.easgd import EASGD
 from smbox_torch.elastic.easgd_sync import SyncEASGD
 
@@ -44,6 +46,28 @@ def test_after_a_finish_that_timed_out_only_finish_and_close_go_on(
     for refused in (one.run, partial(one.optimizer.load_state_dict, state)):
         with pytest.raises(ConfigError, match="closed"):
             refused()
+
+
+def test_a_state_after_finish_has_none_of_the_others_steps_to_share(
+    lazy, own_box, worker, center
+):
+    if lazy.waits_in_steps or lazy.make is EAMSGD:
+        pytest.skip("it moves with a learning rate of 0, too")
+    settings = {"workers": 2, "lease_s": WAIT_S} | lazy.settings
+    one, two = (worker(own_box, lazy.make, n, rank=n, **settings) for n in range(2))
+    one.run(3)
+    with pytest.raises(RequestTimeoutError):
+        one.optimizer.finish(timeout_s=0.1)  # it has exchanged its steps
+    two.run(3)
+    two.optimizer.close()
+    one.optimizer.finish(timeout_s=WAIT_S)
+    again = worker(ModelBox(), lazy.make, **lazy.settings)
+    again.optimizer.load_state_dict(one.optimizer.state_dict())
+    again.optimizer.param_groups[0]["lr"] = 0.0
+    again.run()
+    again.optimizer.close()
+    resumed = again.optimizer.center.values()["float32"]
+    np.testing.assert_allclose(resumed, center(own_box), rtol=0, atol=1e-6)
 
 
 def test_after_finish_eval_keeps_what_is_loaded_into_the_model(algorithm, own_box, worker):
