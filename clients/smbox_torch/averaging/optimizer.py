@@ -216,16 +216,16 @@ class AveragingOptimizer(WrappedOptimizer):
         """Return the counts: rounds of averaging (as exchanges), time waited, bytes."""
         return self._rounds.recorder.snapshot()
 
-    def finish(self, *, timeout_s: float | None = None) -> None:  # noqa: ARG002 - see below
+    def finish(self, *, timeout_s: float | None = None) -> None:
         """End the run; it does not wait, because all ranks have the same parameters.
 
         Args:
             timeout_s: not used; other optimizers wait this long.
 
         Raises:
-            ConfigError: the optimizer was closed before; nothing was changed.
+            ConfigError: it was closed before, or timeout_s is invalid; nothing was changed.
         """
-        self._demand_finishable()
+        self._demand_finishable(timeout_s)
         self.close()
 
     def close(self, *, exchange: bool = True) -> None:  # noqa: ARG002 - as other optimizers

@@ -245,9 +245,9 @@ class HybridSGD(SyncGroup):
         Raises:
             RequestTimeoutError: on the root: a group did not arrive; call again, or close.
             WorkerLostError: a rank of this group was lost, or the root did not arrive.
-            ConfigError: the optimizer was closed before.
+            ConfigError: the optimizer was closed before, or timeout_s is invalid.
         """
-        self._demand_finishable()
+        self._demand_finishable(timeout_s)
         self.train()
         with torch.no_grad():
             self._share_rest()

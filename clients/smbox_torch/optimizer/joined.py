@@ -103,9 +103,9 @@ class JoinedOptimizer(WrappedOptimizer):
             RequestTimeoutError: a worker did not call ``finish``; the error names it. The
                 center has this worker's steps, the model has the worker's own values, and a
                 step raises ConfigError. Call ``finish`` again, or close.
-            ConfigError: the optimizer was closed before; nothing was changed.
+            ConfigError: it was closed before, or timeout_s is invalid; nothing was changed.
         """
-        self._demand_finishable()
+        self._demand_finishable(timeout_s)
         self.train()
         with torch.no_grad():
             self._share_rest()

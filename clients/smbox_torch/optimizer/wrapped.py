@@ -12,6 +12,7 @@ from typing import Any, Self
 import torch
 import torch.distributed as dist
 
+from smbox.deadline import deadline_given
 from smbox.errors import ConfigError
 from smbox_torch.checks import check_model, check_optimizer
 from smbox_torch.model.digest import digest
@@ -154,8 +155,7 @@ class WrappedOptimizer(HookedOptimizer):
             raise ConfigError("the optimizer was closed: wrap the inner one again to go on")
         if self._has_ended:
             raise ConfigError(
-                "the worker has called finish: call finish again, or close the optimizer and"
-                " wrap the inner one again to go on"
+                "the worker has called finish: call it again, or close, and wrap the inner one"
             )
 
     def _demand_loadable(self, state_dict: dict[str, Any], algorithm: str) -> None:
@@ -163,8 +163,9 @@ class WrappedOptimizer(HookedOptimizer):
         self._demand_open()
         demand_algorithm(state_dict, algorithm)
 
-    def _demand_finishable(self) -> None:
-        """Raise ConfigError if this worker was closed."""
+    def _demand_finishable(self, timeout_s: float | None) -> None:
+        """Raise ConfigError if this worker was closed, or the timeout is no time."""
+        deadline_given(timeout_s)
         if self._is_closed:
             raise ConfigError("the optimizer was closed: call finish once, without close")
 
@@ -202,7 +203,6 @@ class WrappedOptimizer(HookedOptimizer):
             raise ConfigError(
                 "the inner optimizer has other parameters than when it was wrapped, and the"
                 " other workers do not have them: add parameter groups first, then wrap",
-                optimizer=type(self).__name__,
                 parameters=len(found),
                 wrapped=len(self._wrapped),
             )

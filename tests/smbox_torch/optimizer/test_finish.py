@@ -52,7 +52,7 @@ def test_a_state_after_finish_has_none_of_the_others_steps_to_share(
     lazy, own_box, worker, center
 ):
     if lazy.waits_in_steps or lazy.make is EAMSGD:
-        pytest.skip("it moves with a learning rate of 0, too")
+        pytest.skip("it waits in steps, or moves with a learning rate of 0")
     settings = {"workers": 2, "lease_s": WAIT_S} | lazy.settings
     one, two = (worker(own_box, lazy.make, n, rank=n, **settings) for n in range(2))
     one.run(3)
@@ -68,6 +68,18 @@ def test_a_state_after_finish_has_none_of_the_others_steps_to_share(
     again.optimizer.close()
     resumed = again.optimizer.center.values()["float32"]
     np.testing.assert_allclose(resumed, center(own_box), rtol=0, atol=1e-6)
+
+
+def test_a_finish_with_an_invalid_timeout_exchanges_nothing(lazy, own_box, worker, center):
+    one = worker(own_box, lazy.make, **lazy.settings)
+    one.run(3)
+    before = center(own_box)
+    for timeout_s in (float("nan"), "3"):
+        with pytest.raises(ConfigError, match="timeout_s must be a number"):
+            one.optimizer.finish(timeout_s=timeout_s)
+    np.testing.assert_array_equal(center(own_box), before)
+    one.run()  # it goes on
+    one.optimizer.finish(timeout_s=WAIT_S)
 
 
 def test_after_finish_eval_keeps_what_is_loaded_into_the_model(algorithm, own_box, worker):
