@@ -1,15 +1,14 @@
 """Creation of regions in slices, between which the node serves other requests.
 
 Creating a large region takes longer than its client waits before it reconnects and repeats the
-CREATE. The repeated CREATE continues the build. If none arrives, the node completes a region
-that is to be published, and abandons any other after some seconds.
+CREATE. The repeated CREATE continues the build; until it arrives, the node does.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import math
+from collections.abc import Collection
 from typing import Final
 
 import numpy as np
@@ -26,9 +25,6 @@ from smbox.memory.mapped import Building, MappedRegion
 from smbox.memory.region_header import RegionSpec, check_consistency, check_limits
 from smbox.wire.messages import Create
 
-UNCLAIMED_S: Final = 5.0
-"""How long the build of an unpublished region continues unless its CREATE is repeated."""
-
 KINDS: Final = frozenset({RegionKind.ARRAY, RegionKind.COUNTER, RegionKind.BARRIER})
 
 _LOG = logging.getLogger(__name__)
@@ -41,14 +37,11 @@ class Build(Struct, eq=False):
         building: its memory.
         create: the request.
         owner: the channel of the request.
-        limit_s: infinite while its CREATE is parked; once the channel has lost its connection,
-            the time at which an unpublished region is abandoned.
     """
 
     building: Building
     create: Create
     owner: ChannelKey
-    limit_s: float = math.inf
 
 
 class Builds:
@@ -65,24 +58,18 @@ class Builds:
         self.in_progress: list[Build] = []
         self._registry = registry
 
-    def resume(self, create: Create, owner: ChannelKey) -> Build | None:
-        """Return the build of this CREATE or of an earlier copy that lost its connection."""
+    def find(self, create: Create, owner: ChannelKey) -> Build | None:
+        """Return the build of this CREATE, or of an earlier copy of it; None: there is none."""
         for build in self.in_progress:
-            is_ours = build.owner == owner or build.limit_s < math.inf
-            if is_ours and build.create.token == create.token:
-                build.owner, build.limit_s = owner, math.inf
+            if (build.owner, build.create.token) == (owner, create.token):
                 return build
         return None
 
     def conflicts(self, spec: RegionSpec) -> bool:
-        """Return whether a build has the name, or the CREATE's token, of this region."""
-        for build in self.in_progress:
-            own = build.building.spec
-            if spec.token and own.token == spec.token:
-                return True
-            if build.create.publish and (own.kind, own.name) == (spec.kind, spec.name):
-                return True
-        return False
+        """Return whether a region is being created that is to be published under this name."""
+        key = spec.kind, spec.name
+        creates = [build.create for build in self.in_progress if build.create.publish]
+        return key in [(create.kind, create.name) for create in creates]
 
     def begin(self, spec: RegionSpec, create: Create, owner: ChannelKey) -> Build:
         """Begin to create a region; raises as ``Registry.begin``."""
@@ -114,22 +101,11 @@ class Builds:
         self.in_progress.remove(build)
         return region
 
-    def detach(self, owner: ChannelKey, *, now_s: float) -> None:
-        """Continue the builds of a channel without it: it has lost its connection."""
-        for build in self.in_progress:
-            if build.owner == owner:
-                build.limit_s = min(build.limit_s, now_s + UNCLAIMED_S)
-
-    def step_detached(self, *, now_s: float) -> None:
-        """Do a slice of each detached build; abandon unpublished ones after their limit."""
-        for build in [each for each in self.in_progress if each.limit_s < math.inf]:
-            if not build.create.publish and now_s >= build.limit_s:
-                self._abandon(build)
-                continue
+    def step_others(self, parked: Collection[ChannelKey]) -> None:
+        """Do a slice of each build of a channel that is not parked: it lost its connection."""
+        for build in [each for each in self.in_progress if each.owner not in parked]:
             try:
-                region = self.step(build)
-                if region is not None and not build.create.publish:
-                    self._registry.free(region.address)
+                self.step(build)
             except Exception as error:  # noqa: BLE001 -- no client waits for it
                 _LOG.info("abandoned the build of a region: %s", error)
 

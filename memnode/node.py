@@ -145,8 +145,8 @@ class Node:
                 _LOG.error("cannot look for dead clients: %s", error)
             self._sessions.close_disconnected()
             self._sessions.expire()
-        context.builds.step_detached(now_s=now_s)
         pending = list(context.pending.values())
+        context.builds.step_others({each.key for each in pending if each.queue})
         replies = [(each.connection, reply) for each in pending for reply in self._run(each)]
         replies += finish_waits(context, pending)
         for channel in pending:

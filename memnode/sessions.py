@@ -111,12 +111,11 @@ class Sessions:
     def close(self, channel: Channel) -> None:
         """End a session: discard its queue unexecuted, but keep the row of the channel.
 
-        Its scratch regions are freed, its builds are detached (see ``Builds``).
+        Its scratch regions are freed; the node continues its builds.
         """
         context = self.context
         del context.connected[channel.connection]
         context.pending.pop(channel.connection, None)
-        context.builds.detach(channel.key, now_s=context.now_s)
         channel.close()
         context.registry.drop_unpublished(channel.key, only_scratch=True)
 

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from memnode import creation
-from memnode.creation import UNCLAIMED_S
 from smbox import dtypes
 from smbox.errors import ConfigError, LimitError
 from smbox.memory.layout import RegionKind, RegionState
@@ -145,44 +144,31 @@ def test_a_creator_that_asks_again_finds_what_it_began(bench, publish):
     assert np.all(bench.memory.regions[body.address].array() == 3.0)
 
 
-def test_what_another_channel_goes_on_with_is_that_channels(bench):
+def test_a_creator_that_lost_its_connection_blocks_nobody(bench):
     first, second = bench.peer(), bench.peer()
-    create = large()
-    first.begin(Op.CREATE, body=create)
+    first.begin(Op.CREATE, body=large())
     assert first.hello().error is None
-    second.begin(Op.CREATE, body=create)
-    second.ask(Op.BYE, body=Empty())
-    assert bench.node.is_idle
-    assert building(bench) == []
-    assert first.create("w").error is None
+    second.begin(Op.CREATE, body=large(exist_ok=True))
+    assert bench.waiting(second)
+    made = second.reply().body.address
+    assert list(bench.memory.regions) == [made] == [bench.memory.superblock.first_address]
 
 
-def test_a_region_that_nobody_asks_for_again_is_made_all_the_same(bench):
+@pytest.mark.parametrize("publish", [True, False])
+def test_a_region_that_nobody_asks_for_again_is_made_all_the_same(bench, publish):
     peer = bench.peer()
-    peer.begin(Op.CREATE, body=large())
+    create = large(publish=publish)
+    peer.begin(Op.CREATE, body=create)
     assert peer.hello().error is None
     while bench.node.poll_s == 0.0:
         bench.node.tick(now_s=0.0)
-    assert len(bench.memory.regions) == 1
+    made = list(bench.memory.regions)
+    assert peer.ask(Op.CREATE, body=create).body.address == made[0]
     peer.begin(Op.CREATE, body=large("other"))
     assert peer.hello().error is None
     peer.ask(Op.BYE, body=Empty())
     assert building(bench) == []
-    assert len(bench.memory.regions) == 1
-
-
-def test_a_region_without_a_name_that_nobody_asks_for_again_is_given_up(bench):
-    peer = bench.peer()
-    peer.begin(Op.CREATE, body=large(publish=False))
-    assert peer.hello().error is None
-    while bench.node.poll_s == 0.0:
-        bench.tick()
-    assert bench.memory.regions == {}
-    peer.begin(Op.CREATE, body=large(publish=False))
-    assert peer.hello().error is None
-    bench.tick(after_s=UNCLAIMED_S)
-    assert building(bench) == []
-    assert bench.node.poll_s > 0
+    assert list(bench.memory.regions) == (made if publish else [])
 
 
 def test_scratch_goes_when_its_channel_resumes_and_what_is_to_be_published_stays(bench):
@@ -206,8 +192,7 @@ def test_a_creator_discards_by_its_token_what_it_began(bench):
     discard = Free(token=create.token)
     peer.begin(Op.CREATE, body=create)
     assert peer.hello().error is None
-    assert peer.ask(Op.FREE, body=discard).error is None  # it goes on as a build of nobody
-    bench.tick(after_s=UNCLAIMED_S)
+    assert peer.ask(Op.FREE, body=discard).error is None
     assert building(bench) == []
     assert peer.ask(Op.CREATE, body=create).error is None
     assert other.ask(Op.FREE, body=discard).error is None
