@@ -19,9 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memnode.checks import (
-    check_aligned,
-    check_elements,
-    check_operand,
+    check_barrier,
     check_range,
     check_source,
     check_step,
@@ -161,11 +159,10 @@ def _checked(context: Context, asked: Request | Item, unit: int, source: Buffer)
     first, nbytes = asked.address - region.address, asked.nbytes
     code, scale = kernel_and_scale(asked.op, asked.kernel, region.dtype_code, asked.scale)
     check_range(first, nbytes, region.nbytes, STRIPE_NBYTES if KERNELS[code].is_whole else unit)
+    check_barrier(code, region.spec, nbytes)
     output = _OLD if asked.op in ANSWERS else _NOTHING
-    if asked.operand:
-        check_operand(asked.operand, region.spec)
-        output = _MOVED if asked.op is Op.ELASTIC else output
-    check_elements(code, region.spec, first, nbytes)
+    if asked.operand and asked.op is Op.ELASTIC:
+        output = _MOVED
     array = np.frombuffer(source, np.uint8)
     return Change(region, code, first, first + nbytes, scale, array, asked.operand, output)
 
@@ -187,8 +184,6 @@ def _checked_update(context: Context, request: Request) -> Change:
     region = context.registry.locate(request.address)
     first, nbytes = request.address - region.address, request.nbytes
     check_range(first, nbytes, region.nbytes)
-    check_aligned(region.spec, first, nbytes)
-    check_operand(request.operand, region.spec)
     update = operands.unpack_update(request.payload, carried_nbytes(nbytes, request.operand))
     siblings = tuple(context.registry.at_address(address) for address in update.siblings)
     code = check_step(request.kernel, region, siblings, update.parameters)

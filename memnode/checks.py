@@ -1,6 +1,7 @@
 """Checks of a request before it touches memory. Pure.
 
-Each function raises the error that the client receives; nothing was changed.
+Each function raises the error that the client receives; nothing was changed. The native library
+checks the rest: whole elements, and the type and length of an operand.
 """
 
 from __future__ import annotations
@@ -157,31 +158,6 @@ def check_step(
     return code
 
 
-def check_operand(operand: int, spec: RegionSpec, first: int = 0, nbytes: int = 0) -> None:
-    """Check the operand type of a transfer to or from a region.
-
-    Args:
-        operand: its dtype code; 0: the region's type.
-        spec: the region.
-        first: byte of the region's data at which the range, or row 0, begins.
-        nbytes: of the range, or of a row.
-
-    Raises:
-        LayoutMismatchError: only a float32 region may have a narrower operand, and the range
-            must not split an element.
-    """
-    if not operand:
-        return
-    if spec.dtype.name != "float32":
-        raise LayoutMismatchError(
-            "only a float32 region takes narrower operands",
-            name=spec.name,
-            dtype=spec.dtype.name,
-            operand=dtypes.by_code(operand).name,
-        )
-    check_aligned(spec, first, nbytes)
-
-
 def check_rows(
     spec: RegionSpec, first: int, places: NDArray[np.int64], row_nbytes: int
 ) -> None:
@@ -200,16 +176,8 @@ def check_rows(
         )
 
 
-def check_elements(code: KernelCode, spec: RegionSpec, first: int, nbytes: int) -> None:
-    """Check that a change splits no element, and that a barrier kernel covers a barrier.
-
-    The codec and the native library check the length of the source.
-
-    Raises:
-        LayoutMismatchError: the range splits an element.
-        ConfigError: a barrier kernel needs an entire barrier.
-    """
-    check_aligned(spec, first, nbytes)
+def check_barrier(code: KernelCode, spec: RegionSpec, nbytes: int) -> None:
+    """Raise ConfigError if a barrier kernel changes anything but an entire barrier."""
     if code in _BARRIER_KERNELS and (spec.kind != RegionKind.BARRIER or nbytes != spec.nbytes):
         raise ConfigError("this kernel needs the range of an entire barrier", kernel=code.name)
 

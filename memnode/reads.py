@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from memnode.checks import check_operand, check_range, check_rows, check_source, check_span
+from memnode.checks import check_range, check_rows, check_source, check_span
 from memnode.context import Channel, Context, Park
 from smbox import dtypes
 from smbox.errors import ConfigError, RegionFreedError
@@ -41,7 +41,6 @@ other writers. The node learns late that a client has cancelled its SNAPSHOT."""
 def get(context: Context, channel: Channel, request: Request) -> Reply:
     """Copy a range; each stripe has the state between two commits."""
     region, first, limit = _range(context, request)
-    check_operand(request.operand, region.spec, first, request.nbytes)
     out = np.empty(carried_nbytes(request.nbytes, request.operand), np.uint8)
     context.reader.read(region, first, limit, out, operand=request.operand)
     return _copied(channel, request, out)
@@ -54,7 +53,6 @@ def gather(context: Context, channel: Channel, request: Request) -> Reply:
     places = np.frombuffer(rows, np.int64)
     first = request.address - region.address
     check_rows(region.spec, first, places, row_nbytes)
-    check_operand(request.operand, region.spec)
     out = np.empty(carried_nbytes(request.nbytes, request.operand), np.uint8)
     context.reader.read_rows(region, first, places, row_nbytes, out, operand=request.operand)
     return _copied(channel, request, out)

@@ -122,7 +122,7 @@ def clear_obstacle(region: MappedRegion, result: int, stripe: int, locks: LockFi
     region.check_usable()
     if result == Result.BAD_ORDER:
         name = region.spec.name
-        raise LayoutMismatchError("kernel, range and operand do not fit", region=name)
+        raise LayoutMismatchError("kernel, range or operand does not fit", region=name)
     raise SegmentError("the node's lock file refuses a lock", region=region.spec.name)
 
 
