@@ -73,13 +73,13 @@ class Transport(Protocol):
         """
 
     def close(self) -> None:
-        """Close, and drop unsent messages, without waiting; see ``is_released``. Idempotent."""
+        """Close, and drop unsent messages, without waiting; see ``is_released``. Idempotent.
+
+        In a forked child it releases the copy; the parent's connection stays open.
+        """
 
     def is_released(self) -> bool:
         """Return True if no caller's memory is read any more; never waits."""
-
-    def abandon(self) -> None:
-        """Release it in a forked child; the parent's connection stays open."""
 
 
 OpenTransport: TypeAlias = Callable[[], Transport]
@@ -293,8 +293,5 @@ class Connection:
 
     def abandon(self) -> None:
         """Release it in a forked child; the parent's connection stays open."""
+        self.lose()
         self._closing = []
-        self.is_greeted = False
-        if self.transport is not None:
-            self.transport.abandon()
-            self.transport = None

@@ -156,7 +156,3 @@ class FaultyTransport:
     def is_released(self) -> bool:
         """Ask the inner connection."""
         return self._inner.is_released()
-
-    def abandon(self) -> None:
-        """Abandon the inner connection."""
-        self._inner.abandon()

@@ -94,13 +94,9 @@ class InprocTransport:
         return inbox.popleft()
 
     def close(self) -> None:
-        """Disconnect; the transport keeps no lent memory."""
+        """Disconnect; the transport keeps no lent memory. A child's hub is its own copy."""
         self._hub.disconnect(self._connection)
 
     def is_released(self) -> bool:
         """Messages are copied at once."""
         return True
-
-    def abandon(self) -> None:
-        """Disconnect: a child's hub is its own copy."""
-        self.close()

@@ -76,9 +76,6 @@ class Wire:
         """Return what the test has set; see ``Transport``."""
         return not self.is_lent
 
-    def abandon(self) -> None:
-        """Close the connection; see ``Transport``."""
-
     def reply(self, reply: Reply) -> None:
         """Answer a request."""
         self.replies.append([bytes(frame) for frame in encode_reply(reply)])

@@ -271,14 +271,12 @@ class ZmqTransport:
         return frames
 
     def close(self) -> None:
-        """Close the socket at once; unsent messages are discarded."""
+        """Close the socket at once; unsent messages are discarded.
+
+        In a forked child pyzmq does not touch the parent's socket.
+        """
         self._socket.close(linger=0)
 
     def is_released(self) -> bool:
         """Return whether ZeroMQ has released all frames that were sent without a copy."""
         return all(tracker.done for tracker in self._lent)
-
-    def abandon(self) -> None:
-        """Close the socket in a forked child; pyzmq does not touch the parent's."""
-        self._lent.clear()
-        self._socket.close()

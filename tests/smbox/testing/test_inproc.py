@@ -63,7 +63,7 @@ def test_a_closed_connection_hears_nothing_more():
     transport = hub.connect()
     transport.send([b"1"])
     transport.close()
-    transport.abandon()
+    transport.close()
     with pytest.raises(TransportError):
         transport.receive(0.0)
     with pytest.raises(TransportError):

@@ -141,7 +141,7 @@ def test_a_forked_child_leaves_the_parents_connection_alone(transport, router):
     peer, _ = router.recv_multipart()
     child = os.fork()
     if child == 0:
-        transport.abandon()
+        transport.close()
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
     router.send_multipart([peer, b"reply"])
