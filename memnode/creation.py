@@ -48,62 +48,53 @@ class Builds:
     """The regions that are being created, each for one CREATE.
 
     Attributes:
-        in_progress: all builds.
+        in_progress: all builds, by channel and token of their CREATE.
 
     Args:
         registry: of the completed regions.
     """
 
     def __init__(self, registry: Registry) -> None:
-        self.in_progress: list[Build] = []
+        self.in_progress: dict[tuple[ChannelKey, bytes], Build] = {}
         self._registry = registry
-
-    def find(self, create: Create, owner: ChannelKey) -> Build | None:
-        """Return the build of this CREATE, or of an earlier copy of it; None: there is none."""
-        for build in self.in_progress:
-            if (build.owner, build.create.token) == (owner, create.token):
-                return build
-        return None
 
     def conflicts(self, spec: RegionSpec) -> bool:
         """Return whether a region is being created that is to be published under this name."""
-        key = spec.kind, spec.name
-        creates = [build.create for build in self.in_progress if build.create.publish]
-        return key in [(create.kind, create.name) for create in creates]
+        creates = [build.create for build in self.in_progress.values() if build.create.publish]
+        return (spec.kind, spec.name) in [(create.kind, create.name) for create in creates]
 
     def begin(self, spec: RegionSpec, create: Create, owner: ChannelKey) -> Build:
         """Begin to create a region; raises as ``Registry.begin``."""
         build = Build(self._registry.begin(spec, create.init), create, owner)
-        self.in_progress.append(build)
+        self.in_progress[owner, create.token] = build
         return build
 
     def step(self, build: Build) -> MappedRegion | None:
         """Do one slice of the work; return the region when it is complete, else None.
 
+        If another region was published under its name meanwhile, the build is abandoned: its
+        CREATE, which is run again, finds that region.
+
         Raises:
             OutOfMemoryError: another process took the memory; the build was abandoned.
-            SmboxError: as ``Registry.existing``: another region was published under this name
-                meanwhile; the build was abandoned.
         """
-        create, spec = build.create, build.building.spec
+        create = build.create
         try:
+            if create.publish and self._registry.find(create.kind, create.name) is not None:
+                self._abandon(build)
+                return None
             if not build.building.step():
                 return None
-            if create.publish:
-                winner = self._registry.existing(spec, exist_ok=create.exist_ok)
-                if winner is not None:
-                    self._abandon(build)
-                    return winner
             region = self._registry.finish(build.building, build.owner, publish=create.publish)
         except BaseException:
             self._abandon(build)
             raise
-        self.in_progress.remove(build)
+        del self.in_progress[build.owner, create.token]
         return region
 
     def step_others(self, parked: Collection[ChannelKey]) -> None:
         """Do a slice of each build of a channel that is not parked: it lost its connection."""
-        for build in [each for each in self.in_progress if each.owner not in parked]:
+        for build in [each for each in self.in_progress.values() if each.owner not in parked]:
             try:
                 self.step(build)
             except Exception as error:  # noqa: BLE001 -- no client waits for it
@@ -111,12 +102,12 @@ class Builds:
 
     def release(self, owner: ChannelKey | None = None, token: bytes | None = None) -> None:
         """Abandon the builds of a channel, or of its CREATE with this token; None: of all."""
-        for build in self.in_progress.copy():
+        for build in list(self.in_progress.values()):
             if owner in {None, build.owner} and token in {None, build.create.token}:
                 self._abandon(build)
 
     def _abandon(self, build: Build) -> None:
-        self.in_progress.remove(build)
+        del self.in_progress[build.owner, build.create.token]
         build.building.abandon()
 
 

@@ -40,7 +40,7 @@ def create(context: Context, channel: Channel, request: Request) -> Reply | Park
     is an existing one for it.
     """
     body = cast("messages.Create", request.body)
-    build = context.builds.find(body, channel.key)
+    build = context.builds.in_progress.get((channel.key, body.token))
     if build is None:
         spec = creation.spec_of(body)
         region = context.registry.existing(spec, exist_ok=body.exist_ok)
