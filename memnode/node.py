@@ -12,7 +12,7 @@ runs parked requests again, unchanged, one channel after the other.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, cast
 
 from memnode.access import Access
@@ -60,7 +60,7 @@ class Node:
     """A memory node: sessions, regions and handlers of one memory.
 
     Attributes:
-        metrics: counts since the start.
+        context: the state of the node.
 
     Args:
         memory: owned by this process, recovered.
@@ -81,23 +81,22 @@ class Node:
         is_connected: Callable[[Connection], bool] = lambda _: True,
         wake: Callable[[], object] = lambda: None,
     ) -> None:
-        context = self._context = Context(memory, access or Access(None), now_s)
+        context = self.context = Context(memory, access or Access(None), now_s)
         self._sessions = Sessions(context, open_binds, is_connected, wake)
         self._credit = Credit()
         self._housekept_s = now_s
-        self.metrics = context.metrics
 
     @property
     def is_idle(self) -> bool:
         """Whether ``tick`` has no work except housekeeping."""
-        return not (self._context.pending or self._context.builds.in_progress)
+        return not (self.context.pending or self.context.builds.in_progress)
 
     @property
     def poll_s(self) -> float:
         """Seconds for which the server may wait for messages before it calls ``tick`` again."""
-        pending = self._context.pending.values()
+        pending = self.context.pending.values()
         parks = {channel.park for channel in pending if channel.queue}
-        if self._context.builds.in_progress or Park.SLICE in parks:
+        if self.context.builds.in_progress or Park.SLICE in parks:
             return 0.0
         is_polling = Park.BUSY in parks or any(channel.waits for channel in pending)
         return POLL_S if is_polling else HOUSEKEEPING_S
@@ -106,7 +105,7 @@ class Node:
         self, connection: Connection, frames: Sequence[Buffer], *, now_s: float, user: str = ""
     ) -> Outgoing:
         """Handle one message of a client with the key ``user``; return the replies."""
-        context = self._context
+        context = self.context
         context.now_s = now_s
         reply: Reply | None
         try:
@@ -127,20 +126,20 @@ class Node:
             reply = reply_to(request, body=Empty())
         else:
             channel.record(request, now_s)
-            self.metrics.requests[request.op] += 1
-            self.metrics.received_nbytes += len(request.payload)
+            context.metrics.requests[request.op] += 1
+            context.metrics.received_nbytes += len(request.payload)
             reply = self._submit(channel, request)
         return [] if reply is None else [self._encoded(connection, reply)]
 
     def tick(self, *, now_s: float) -> Outgoing:
         """Run parked requests again, finish WAITs, and do the housekeeping once a second."""
-        context = self._context
+        context = self.context
         context.now_s = now_s
         if now_s - self._housekept_s >= HOUSEKEEPING_S:
             self._housekept_s = now_s
             context.access.refresh()
             try:
-                self.metrics.slots_recovered += context.memory.sweep_slots()
+                context.metrics.slots_recovered += context.memory.sweep_slots()
             except OSError as error:  # sessions must expire nevertheless
                 _LOG.error("cannot look for dead clients: %s", error)
             self._sessions.close_disconnected()
@@ -156,13 +155,9 @@ class Node:
 
     def close(self) -> None:
         """Discard queued requests unexecuted; the owner of the memory closes it."""
-        for channel in list(self._context.connected.values()):
+        for channel in list(self.context.connected.values()):
             self._sessions.close(channel)
-        self._context.builds.release()
-
-    def facts(self) -> Mapping[str, object]:
-        """Return the node's figures, as STATS gives them."""
-        return self._context.facts()
+        self.context.builds.release()
 
     def _submit(self, channel: Channel, request: Request) -> Reply | None:
         """Run a request, or queue it if its channel is parked."""
@@ -176,9 +171,9 @@ class Node:
         if isinstance(outcome, Park):
             channel.queue.append(request)
             channel.park = outcome
-            channel.notify_s = self._context.now_s + PARKED_AFTER_S
-            self._context.pending[channel.connection] = channel
-            self.metrics.parked += 1
+            channel.notify_s = self.context.now_s + PARKED_AFTER_S
+            self.context.pending[channel.connection] = channel
+            self.context.metrics.parked += 1
             return None
         return outcome
 
@@ -204,7 +199,7 @@ class Node:
             return refuse(request, gap, applied=applied, status=Status.GAP)
         if request.op in COPIED and not channel.unsent.has_room():
             return Park.UNSENT
-        context = self._context
+        context = self.context
         try:
             if channel.user:
                 context.access.check(context.registry, channel.key, channel.user, request)
@@ -226,7 +221,7 @@ class Node:
 
     def _parked_reply(self, channel: Channel) -> list[Reply]:
         """Return the PARKED reply to the first request of a channel, if it is due."""
-        busy, now_s = channel.busy, self._context.now_s
+        busy, now_s = channel.busy, self.context.now_s
         if channel.park is Park.UNSENT or now_s < channel.notify_s:
             return []
         channel.notify_s = now_s + PARKED_INTERVAL_S
@@ -236,7 +231,7 @@ class Node:
         return [refuse(channel.queue[0], parked, status=Status.PARKED)]
 
     def _encoded(self, connection: Connection, reply: Reply) -> tuple[Connection, list[Buffer]]:
-        self.metrics.sent_nbytes += len(reply.payload)
+        self.context.metrics.sent_nbytes += len(reply.payload)
         if reply.status not in {Status.OK, Status.PARKED}:
-            self.metrics.refusals[reply.status] += 1
+            self.context.metrics.refusals[reply.status] += 1
         return connection, encode_reply(reply)

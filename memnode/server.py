@@ -225,7 +225,7 @@ class NodeServer:
     def _send(self, node: Node, outgoing: Outgoing) -> None:
         for (index, peer), frames in outgoing:
             if not self._listeners[index].send(peer, frames):
-                node.metrics.replies_dropped += 1
+                node.context.metrics.replies_dropped += 1
 
     def _listen(self, stack: ExitStack) -> None:
         context = zmq.Context()

@@ -49,7 +49,7 @@ def test_items_are_committed_each_once(bench, peer, address, applied):
     assert peer.get(address, 12, number=4).tolist() == [2, 8, 9]
     assert peer.get(address + 2 * STRIPE_NBYTES, 4, number=4).tolist() == [8]
     assert bench.memory.regions[address].version() == 4
-    assert bench.node.metrics.duplicates == 4 + 4 * (applied == 4)
+    assert bench.node.context.metrics.duplicates == 4 + 4 * (applied == 4)
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def test_the_reply_to_a_long_change_tells_its_channel_its_credit(bench, peer):
 def test_a_held_stripe_parks_its_channel_and_no_other(bench, peer, address, held):
     parked = begin_put(peer, address, floats(5), 1)
     assert bench.waiting(peer)
-    assert bench.node.metrics.parked == 1
+    assert bench.node.context.metrics.parked == 1
     other = bench.peer()
     elsewhere = other.create("v").body.address
     other.put(elsewhere, floats(6))
@@ -102,7 +102,7 @@ def test_who_waits_is_told_who_holds_the_stripe(bench, peer, address):
     row[Stripe.SEQUENCE] -= Stripe.OPEN
     writer.locks.unlock(region.lock_byte(0))
     assert peer.reply().status is Status.OK
-    assert "refusals.PARKED" not in bench.node.facts()
+    assert "refusals.PARKED" not in bench.node.context.facts()
     writer.close()
 
 
@@ -167,7 +167,7 @@ def test_parked_channels_are_tried_in_turn(bench, address, held):
     for peer in peers:
         for number in (1, 2, 3):
             begin_put(peer, address, floats(number), number)
-    assert bench.node.facts()["parked_now"] == 3
+    assert bench.node.context.facts()["parked_now"] == 3
     held.close()
     for peer in peers:
         assert [peer.reply().number for _ in range(3)] == [1, 2, 3]
@@ -176,9 +176,9 @@ def test_parked_channels_are_tried_in_turn(bench, address, held):
 
 def test_duplicates_are_counted_once_however_often_they_are_tried(bench, peer, address):
     peer.put(address, floats(1), number=1)
-    assert bench.node.metrics.duplicates == 0
+    assert bench.node.context.metrics.duplicates == 0
     peer.put(address, floats(1), number=1)
-    assert bench.node.metrics.duplicates == 1
+    assert bench.node.context.metrics.duplicates == 1
 
 
 def test_an_unexpected_failure_is_answered_and_the_node_lives(
@@ -224,7 +224,7 @@ def test_a_channel_whose_answers_are_not_sent_waits_without_being_tried(bench, p
     unsent.clear()
     bench.tick()
     assert len(unsent) == 2
-    assert bench.node.metrics.parked == 1
+    assert bench.node.context.metrics.parked == 1
 
 
 def test_answers_that_the_ring_keeps_are_sent_from_there_and_hold_nobody_up(bench, peer):
@@ -248,4 +248,4 @@ def test_answers_that_the_ring_keeps_are_sent_from_there_and_hold_nobody_up(benc
     assert len(sent) == few > UNSENT_NBYTES_MAX // nbytes
     for done, (_, (_, answer)) in enumerate(sent):
         assert (np.frombuffer(answer, np.float32) == 2.0 + done).all()
-    assert bench.node.metrics.parked == 0
+    assert bench.node.context.metrics.parked == 0

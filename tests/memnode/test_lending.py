@@ -65,7 +65,7 @@ def test_who_does_not_take_loans_holds_up_nobody(bench, peer, address):
     for _ in range(16):
         peer.begin(Op.LEND, address=address, nbytes=LONG_NBYTES_MAX)
     assert len(kept) == 16
-    assert bench.node.metrics.parked == 0
+    assert bench.node.context.metrics.parked == 0
 
 
 @pytest.mark.parametrize("op", [Op.LEND, Op.STAMPS])

@@ -42,9 +42,9 @@ def test_a_private_address_wants_a_proof(bench, proof):
 def test_a_challenge_counts_as_no_refusal_and_a_wrong_proof_does(bench):
     peer = bench.peer(hello=False)
     peer.hello(proof=b"")
-    assert "refusals.ACCESS_DENIED" not in bench.node.facts()
+    assert "refusals.ACCESS_DENIED" not in bench.node.context.facts()
     peer.hello(proof=bytes(32))
-    assert bench.node.facts()["refusals.ACCESS_DENIED"] == 1
+    assert bench.node.context.facts()["refusals.ACCESS_DENIED"] == 1
 
 
 def test_a_proof_is_one_channels_at_one_memory(bench):
@@ -158,7 +158,7 @@ def test_a_silent_client_is_forgotten(bench):
     assert silent.ask(Op.PING, body=Empty()).status is Status.NO_SESSION
     assert other.ask(Op.PING, body=Empty()).status is Status.OK
     assert len(bench.memory.channels) == 1
-    assert bench.node.metrics.sessions_expired == 1
+    assert bench.node.context.metrics.sessions_expired == 1
     welcome = silent.hello().body
     assert (welcome.resumed, welcome.applied) == (False, 0)
     assert silent.fetch_add(address, np.ones(1, np.float32), number=1).status is Status.OK
@@ -178,7 +178,7 @@ def test_the_slot_of_a_dead_local_client_is_removed(bench):
     bench.tick(after_s=1.5)
     assert listing(slot_name(bench.name, dead.slot_id)) == []
     assert listing(slot_name(bench.name, alive.slot_id)) != []
-    assert bench.node.metrics.slots_recovered == 1
+    assert bench.node.context.metrics.slots_recovered == 1
     alive.close()
 
 
@@ -190,7 +190,7 @@ def test_sessions_expire_though_dead_clients_cannot_be_looked_for(bench, monkeyp
 
     monkeypatch.setattr(bench.memory, "sweep_slots", refuse)
     bench.tick(after_s=301)
-    assert bench.node.metrics.sessions_expired == 1
+    assert bench.node.context.metrics.sessions_expired == 1
 
 
 def test_an_idle_node_lets_the_server_sleep(bench):
@@ -204,7 +204,8 @@ def test_the_page_names_every_figure(bench):
     page = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text()
     figures = page.split("- **STATS** gives")[1].split("\n- **")[0]
     named = {name.partition(".")[0] for name in re.findall(r"`([\w.]+)`", figures)}
-    assert {name.partition(".")[0] for name in bench.node.facts()} | {"refusals"} == named
+    told = {name.partition(".")[0] for name in bench.node.context.facts()}
+    assert told | {"refusals"} == named
 
 
 def test_the_figures(bench):
@@ -214,7 +215,7 @@ def test_the_figures(bench):
     peer.get(address, 32)
     peer.ask(Op.GET, address=1, nbytes=4)
     bench.tick(after_s=3.0)
-    facts = bench.node.facts()
+    facts = bench.node.context.facts()
     assert facts["pid"] == os.getpid()
     assert facts["received_nbytes"] == 16
     assert facts["sent_nbytes"] == 32

@@ -22,15 +22,15 @@ def test_a_channel_that_comes_back_replaces_its_former_connection(bench, peer):
     assert reply.body.resumed
     assert is_known(again)
     assert not is_known(peer)
-    assert bench.node.facts()["sessions"] == 1
+    assert bench.node.context.facts()["sessions"] == 1
 
 
 def test_another_hello_on_a_connection_replaces_its_session(bench, peer):
     other = bench.peer()
     peer.client_id, peer.generation = other.client_id, other.generation
     assert peer.hello().body.resumed
-    assert bench.node.facts()["sessions"] == 1
-    assert bench.node.facts()["channels"] == 2
+    assert bench.node.context.facts()["sessions"] == 1
+    assert bench.node.context.facts()["channels"] == 2
     assert is_known(peer)
     assert not is_known(other)
 
@@ -55,7 +55,7 @@ def test_silent_channels_expire_and_speaking_ones_do_not(bench, peer):
     bench.tick(after_s=200.0)
     assert is_known(peer)
     bench.tick(after_s=EXPIRY_S - 201.0)
-    assert bench.node.facts()["sessions"] == 2
+    assert bench.node.context.facts()["sessions"] == 2
     bench.tick(after_s=1.0)
     assert not is_known(other)
     assert is_known(peer)
@@ -68,10 +68,10 @@ def test_the_silence_of_a_channel_goes_on_without_its_connection(bench, peer):
     peer.client_id, other.client_id = other.client_id, peer.client_id
     assert peer.hello(generation=2).body.resumed  # its own channel has no connection now
     bench.tick(after_s=EXPIRY_S - 1.0)
-    assert bench.node.facts()["channels"] == 2
+    assert bench.node.context.facts()["channels"] == 2
     assert is_known(peer)
     bench.tick(after_s=1.0)
-    assert bench.node.facts()["channels"] == 1
+    assert bench.node.context.facts()["channels"] == 1
 
 
 def test_channels_of_an_earlier_run_expire_unless_they_come_back(bench, peer):
@@ -80,5 +80,5 @@ def test_channels_of_an_earlier_run_expire_unless_they_come_back(bench, peer):
     bench.now_s += 100.0
     assert peer.hello().body.resumed
     bench.tick(after_s=EXPIRY_S - 100.0)
-    assert bench.node.facts()["channels"] == 1
+    assert bench.node.context.facts()["channels"] == 1
     assert is_known(peer)

@@ -16,7 +16,7 @@ def begin_wait(peer, address, version, timeout_ms=5000):
 
 
 def waits_now(bench):
-    return bench.node.facts()["waits_now"]
+    return bench.node.context.facts()["waits_now"]
 
 
 def test_a_reached_version_is_answered_at_once(peer, address):

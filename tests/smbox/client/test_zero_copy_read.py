@@ -125,7 +125,7 @@ def test_a_region_that_is_freed_meanwhile_is_an_error(node, client, monkeypatch)
         node,
         monkeypatch,
         Op.STAMPS,
-        lambda: node.node._context.registry.free(int(info.address)),
+        lambda: node.node.context.registry.free(int(info.address)),
     )
     out = np.empty(COUNT, np.float32)
     work = begin(client, info, out)
