@@ -101,16 +101,12 @@ class Channel(ThreadQueue[Transfer]):
         They do no harm once the node has acknowledged a later generation.
         """
         limit_s = time.monotonic() + RELEASE_S
-        while not self._is_released():
+        while not self._connection.is_released():
             if time.monotonic() >= limit_s:
                 return False
             self.move(time.monotonic() + POLL_S)
             time.sleep(HANDOVER_S)
         return True
-
-    @exclusive
-    def _is_released(self) -> bool:
-        return self._connection.is_released()
 
     @exclusive
     def _pending(self) -> list[Transfer]:
