@@ -60,6 +60,7 @@ class LocalChanges(LocalWork[Any]):
                 self._run(self._block)
             except SmboxError as error:
                 self._failures[self._skip_ended(self._block)] = error
+        self._regions = []  # a request that is done keeps no freed memory mapped
         if self._failures:
             raise self._failures[min(self._failures)]
 
@@ -112,11 +113,6 @@ class LocalChanges(LocalWork[Any]):
             else:
                 break
         return self.at
-
-    def free_resources(self) -> None:
-        """Release the orders and their regions."""
-        self._ends = self._done_to()
-        self._block, self._regions, self._parameters = None, [], []
 
     def _done_to(self) -> list[int]:
         """Return the byte up to which each change is committed."""

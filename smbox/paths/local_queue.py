@@ -68,9 +68,6 @@ class LocalWork(QueuedWork, Generic[W]):
         """Return a number that grows with the units done, here and in requests before this."""
         return super().progress() + self.at
 
-    def free_resources(self) -> None:
-        """Release what a request that is done does not need; called once, under the lock."""
-
     def release_locks(self) -> None:
         """Release stripes that are held only while a caller waits; called under the lock."""
 
@@ -215,7 +212,6 @@ class LocalQueue(ThreadQueue[LocalWork[Any]]):
         self.unreported = self.unreported or work.error
         self.completed += 1
         self._works.popleft()
-        work.free_resources()
         return True
 
     def _release_locks(self) -> None:
