@@ -91,13 +91,11 @@ class Kernel(Struct, frozen=True):
         kinds: element kinds that it is defined for.
         has_scale: whether it takes a scale other than 1.
         is_whole: whether one call has the entire range, with an operand of its own length.
-        has_operand: whether it takes an operand.
     """
 
     kinds: frozenset[Kind]
     has_scale: bool = False
     is_whole: bool = False
-    has_operand: bool = True
 
 
 _DOUBLE_NBYTES: Final = 8
@@ -119,7 +117,7 @@ KERNELS: Final[dict[KernelCode, Kernel]] = {
     KernelCode.WITHDRAW: Kernel(_WORDS, is_whole=True),
     KernelCode.SCATTER_PUT: Kernel(_ALL, is_whole=True),
     KernelCode.SCATTER_SUM: Kernel(_ALL, has_scale=True, is_whole=True),
-    KernelCode.SCALE: Kernel(_NUMBERS, has_scale=True, has_operand=False),
+    KernelCode.SCALE: Kernel(_NUMBERS, has_scale=True),
 }
 
 

@@ -133,7 +133,7 @@ def _elementwise(count: int) -> Iterator[KernelCase]:
     for code, (dtype, operand) in itertools.product(codes, _PAIRS):
         if code == KernelCode.ELASTIC or dtype.kind not in KERNELS[code].kinds:
             continue
-        size = count if KERNELS[code].has_operand else 0
+        size = 0 if code is KernelCode.SCALE else count
         if not size and operand is not dtype:
             continue  # nothing that could be narrower
         scales = _SCALES[dtype.kind] if KERNELS[code].has_scale else (1,)

@@ -202,11 +202,11 @@ def decode_request(frames: Sequence[Buffer]) -> Request:
         raise RemoteProtocolError("a request has no status", status=status)
     found = Request(op, kernel, Status.OK, *head[5:])
     if found.operand:
-        ops.check_operand(op, kernel, found.operand)
+        ops.check_operand(op, found.operand)
     if op in CONTROL:
         found.body = _body(_decoder_of(REQUESTS[op]), body)
     elif op in SOURCES:
-        found.payload = ops.check_source(op, kernel, nbytes, found.operand, body)
+        found.payload = ops.check_length(body, ops.unit_of(op))
     elif op in OPERANDS:
         found.payload = ops.check_length(body, operands.OPERAND_NBYTES_MAX)
     elif op is Op.BATCH:

@@ -112,19 +112,8 @@ SOURCES: Final = frozenset({Op.PUT, Op.ACCUMULATE, Op.ELASTIC, Op.FETCH})
 OPERANDS: Final = frozenset({Op.GATHER, Op.FROM, Op.UPDATE, Op.DOT})
 """Operations whose second frame is an operand with its own layout: operands.py."""
 
-WHOLE_KERNELS: Final = frozenset({6, 7, 8})
-"""Kernels (COMPARE_SWAP, ARRIVE, WITHDRAW) whose source has a fixed length."""
-
-WHOLE_SOURCE_NBYTES_MAX: Final = 64
-
-SCATTER_KERNELS: Final = frozenset({9, 10})
-"""Kernels (SCATTER_PUT, SCATTER_SUM) whose source lists rows; limited by the request size."""
-
-BARE_KERNELS: Final = frozenset({11})
-"""Kernels (SCALE) without a source: the second frame is empty."""
-
-NARROW_ITEMSIZES: Final = {10: 2, 11: 2}
-"""Bytes of an element by operand code: float16 and bfloat16, for float32 regions."""
+NARROW_OPERANDS: Final = frozenset({10, 11})
+"""Operand codes of float16 and bfloat16, for float32 regions."""
 
 NARROW_ANSWERS: Final = frozenset({Op.GET, Op.ELASTIC, Op.GATHER})
 """Operations whose reply carries elements of the operand's type (FETCH: the region's)."""
@@ -185,29 +174,10 @@ def check_length(body: Buffer | None, limit: int) -> Buffer:
     return body
 
 
-def check_operand(op: Op, kernel: int, operand: int) -> None:
-    """Raise RemoteProtocolError if the request cannot have this operand type."""
-    if op not in OPERAND_OPS or kernel in WHOLE_KERNELS | SCATTER_KERNELS | BARE_KERNELS:
-        raise RemoteProtocolError("this request cannot have an operand type", op=op.name)
-    if operand not in NARROW_ITEMSIZES:
-        raise RemoteProtocolError("unknown operand type", operand=operand)
-
-
-def check_source(op: Op, kernel: int, nbytes: int, operand: int, body: Buffer | None) -> Buffer:
-    """Return the source of a change of ``nbytes``; raise if its length is wrong."""
-    longest = unit_of(op)
-    found = check_length(body, longest)
-    if nbytes > longest:
-        raise RemoteProtocolError("the range is too long", nbytes=nbytes)
-    if kernel in WHOLE_KERNELS:
-        return check_length(found, WHOLE_SOURCE_NBYTES_MAX)
-    if kernel in SCATTER_KERNELS:
-        return check_length(found, REQUEST_NBYTES_MAX)
-    if kernel in BARE_KERNELS:
-        return check_length(found, 0)
-    if len(found) != carried_nbytes(nbytes, operand):
-        raise RemoteProtocolError("source and range differ", source=len(found), nbytes=nbytes)
-    return found
+def check_operand(op: Op, operand: int) -> None:
+    """Raise RemoteProtocolError if a request cannot have this operand type."""
+    if op not in OPERAND_OPS or operand not in NARROW_OPERANDS:
+        raise RemoteProtocolError("no such operand type", op=op.name, operand=operand)
 
 
 def check_answer(op: Op, nbytes: int, operand: int, body: Buffer | None) -> Buffer:

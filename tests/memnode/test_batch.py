@@ -73,6 +73,14 @@ def test_items_before_a_wrong_one_are_done(peer, address, offset, source, scale_
     assert peer.get(address, 4, number=2).tolist() == [3]
 
 
+def test_an_item_whose_source_does_not_fit_is_refused_in_its_turn(peer, address):
+    good = item(Op.ACCUMULATE, KernelCode.SUM, address, floats(1))
+    wrong = Item(Op.PUT, int(KernelCode.REPLACE), address, 8, floats(1).tobytes())
+    reply = batch(peer, 1, good, wrong, good)
+    assert (reply.status, reply.error.applied) == (Status.LAYOUT_MISMATCH, 1)
+    assert peer.get(address, 8, number=1).tolist() == [2, 1]
+
+
 def test_a_batch_waits_for_a_held_stripe(bench, peer, address):
     items = [item(Op.PUT, KernelCode.REPLACE, address, floats(5))]
     items += [item(Op.PUT, KernelCode.REPLACE, address + STRIPE_NBYTES, floats(6))] * 2

@@ -116,3 +116,25 @@ def test_no_change_cuts_an_element(peer, kernel, first, nbytes):
     reply = peer.change(Op.ACCUMULATE, kernel, address + first, source, nbytes=nbytes)
     assert (reply.status, reply.error.applied) == (Status.LAYOUT_MISMATCH, 0)
     assert not peer.get(address, 16).any()
+
+
+@pytest.mark.parametrize(
+    ("kernel", "source_nbytes", "operand"),
+    [
+        (KernelCode.REPLACE, 15, 0),
+        (KernelCode.SUM, 16, 10),
+        (KernelCode.SUM, 20, 0),
+        (KernelCode.SCALE, 16, 0),
+        (KernelCode.SCALE, 0, 10),
+        (KernelCode.SCATTER_SUM, 16, 0),
+        (KernelCode.SCATTER_SUM, REQUEST_NBYTES_MAX + 1, 0),
+    ],
+)
+def test_a_source_that_does_not_fit_is_refused(peer, kernel, source_nbytes, operand):
+    address = peer.create("w", (4,)).body.address
+    source = np.ones(source_nbytes, np.uint8)
+    scale = pack_scale(1.0, "f")
+    more = {"nbytes": 16, "operand": operand, "scale": scale}
+    reply = peer.change(Op.ACCUMULATE, kernel, address, source, **more)
+    assert (reply.status, reply.error.applied) == (Status.LAYOUT_MISMATCH, 0)
+    assert not peer.get(address, 16).any()

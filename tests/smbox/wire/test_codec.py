@@ -17,7 +17,7 @@ from smbox.wire.codec import (
     encode_request,
 )
 from smbox.wire.operands import Item, pack_items
-from smbox.wire.ops import ANSWERS, CONTROL, OPERANDS, SOURCES, WHOLE_KERNELS, Op, Status
+from smbox.wire.ops import ANSWERS, CONTROL, OPERANDS, SOURCES, Op, Status
 
 ID = bytes(range(16))
 REGION = messages.RegionBody(
@@ -107,7 +107,7 @@ def name(message: Request | Reply) -> str:
 def has_fixed_body(message: Request | Reply) -> bool:
     """Whether the second frame's length follows from the message; see docs/protocol.md."""
     if isinstance(message, Request):
-        return message.kernel not in WHOLE_KERNELS and message.op not in OPERANDS
+        return message.op not in SOURCES | OPERANDS
     return message.op not in {Op.BATCH, Op.STAMPS, Op.DOT}
 
 
@@ -192,12 +192,8 @@ def test_a_change_with_its_source_may_be_longer(op):
         Request(Op.STAMPS, nbytes=(1 << 38) + 1),
         Request(Op.ELASTIC, nbytes=2 * LONG, payload=bytes(2 * LONG)),
         Request(Op.PUT, nbytes=2 * LONG, payload=bytes(2 * LONG)),
-        Request(Op.PUT, nbytes=4, kernel=9, payload=bytes(LONG)),
-        Request(Op.PUT, nbytes=3, payload=b"four"),
-        Request(Op.FETCH, nbytes=2 * LONG, kernel=6),
-        Request(Op.FETCH, nbytes=8, kernel=6, payload=bytes(65)),
-        Request(Op.ACCUMULATE, nbytes=8, kernel=11, payload=bytes(8)),
-        Request(Op.ACCUMULATE, nbytes=8, kernel=11, operand=10),
+        Request(Op.ACCUMULATE, nbytes=8, operand=12),
+        Request(Op.WAIT, nbytes=8, operand=10),
         Request(Op.FREE, body=messages.Free(address=-1)),
         Request(Op.CREATE, body=messages.Create(name="", dtype="int8", shape=(), token=ID)),
         Request(Op.HELLO, body=messages.Hello(client_id=b"short", channel=1)),

@@ -2,20 +2,8 @@
 
 from __future__ import annotations
 
-from smbox.memory.kernels import KERNELS, KernelCode
 from smbox.wire.messages import REPLIES, REQUESTS
-from smbox.wire.ops import (
-    ANSWERS,
-    BARE_KERNELS,
-    CHANGES,
-    CONTROL,
-    OP_OF,
-    OPERANDS,
-    SCATTER_KERNELS,
-    SOURCES,
-    WHOLE_KERNELS,
-    Op,
-)
+from smbox.wire.ops import ANSWERS, CHANGES, CONTROL, OP_OF, OPERANDS, SOURCES, Op
 
 
 def test_numbers_are_never_reused():
@@ -56,12 +44,3 @@ def test_changes_carry_sources_and_control_changes_nothing():
     assert SOURCES | {Op.BATCH, Op.FROM, Op.UPDATE} == CHANGES
     assert not SOURCES & OPERANDS
     assert not CONTROL & (CHANGES | ANSWERS)
-
-
-def test_whole_kernels_are_those_of_the_memory():
-    whole = {KernelCode.COMPARE_SWAP, KernelCode.ARRIVE, KernelCode.WITHDRAW}
-    assert {int(kernel) for kernel in whole} == WHOLE_KERNELS
-    scatters = {KernelCode.SCATTER_PUT, KernelCode.SCATTER_SUM}
-    assert {int(kernel) for kernel in scatters} == SCATTER_KERNELS
-    assert whole | scatters == {code for code, kernel in KERNELS.items() if kernel.is_whole}
-    assert {code for code, row in KERNELS.items() if not row.has_operand} == BARE_KERNELS
