@@ -31,8 +31,6 @@ CONTROL_NBYTES_MAX: Final = 2 << 20
 
 B = TypeVar("B", bound=Body)
 
-_READS: Final = frozenset({Op.GET, Op.LEND, Op.STAMPS})
-
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _decoder_of: Final = cache(msgspec.msgpack.Decoder)
 """Returns the decoder of a type of body; making one takes 0.2 ms."""
@@ -197,10 +195,9 @@ def decode_request(frames: Sequence[Buffer]) -> Request:
         RemoteProtocolError: docs/protocol.md does not allow the message.
     """
     head, op, body = _frames(frames)
-    kernel, status, nbytes = head[3], head[4], head[8]
-    if status:
-        raise RemoteProtocolError("a request has no status", status=status)
-    found = Request(op, kernel, Status.OK, *head[5:])
+    if head[4]:
+        raise RemoteProtocolError("a request has no status", status=head[4])
+    found = Request(op, head[3], Status.OK, *head[5:])
     if found.operand:
         ops.check_operand(op, found.operand)
     if op in CONTROL:
@@ -211,11 +208,9 @@ def decode_request(frames: Sequence[Buffer]) -> Request:
         found.payload = ops.check_length(body, operands.OPERAND_NBYTES_MAX)
     elif op is Op.BATCH:
         found.payload = ops.check_length(body, operands.BATCH_NBYTES_MAX)
-        found.items = operands.unpack_items(nbytes, found.payload)
+        found.items = operands.unpack_items(found.nbytes, found.payload)
     elif body is not None:
         raise RemoteProtocolError("one frame expected", op=op.name)
-    elif op in _READS and nbytes > ops.unit_of(op):
-        raise RemoteProtocolError("the range is too long", nbytes=nbytes)
     return found
 
 

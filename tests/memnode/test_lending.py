@@ -75,7 +75,7 @@ def test_who_does_not_take_loans_holds_up_nobody(bench, peer, address):
         (NBYTES - 4, 8, Status.ADDRESS_RANGE),
         (1 << 30, 4, Status.ADDRESS_RANGE),
         (0, 0, Status.BAD_MESSAGE),
-        (0, 1 << 63, Status.BAD_MESSAGE),
+        (0, 1 << 63, Status.ADDRESS_RANGE),
     ],
 )
 def test_ranges_that_are_refused(peer, address, op, offset, nbytes, status):

@@ -187,9 +187,6 @@ def test_a_change_with_its_source_may_be_longer(op):
 @pytest.mark.parametrize(
     "request_",
     [
-        Request(Op.GET, nbytes=LONG),
-        Request(Op.LEND, nbytes=(2 << 20) + 1),
-        Request(Op.STAMPS, nbytes=(1 << 38) + 1),
         Request(Op.ELASTIC, nbytes=2 * LONG, payload=bytes(2 * LONG)),
         Request(Op.PUT, nbytes=2 * LONG, payload=bytes(2 * LONG)),
         Request(Op.ACCUMULATE, nbytes=8, operand=12),
