@@ -155,7 +155,7 @@ class Context:
     def __init__(self, memory: NodeMemory, access: Access, now_s: float) -> None:
         self.memory = memory
         self.registry = Registry(memory)
-        self.builds = Builds(self.registry)
+        self.builds = Builds(memory, self.registry)
         self.reader = Reader(memory.writer.locks)
         self.access = access
         self.connected: dict[Connection, Channel] = {}

@@ -22,6 +22,7 @@ from smbox.memory.channels import ChannelKey
 from smbox.memory.kernels import BarrierWord
 from smbox.memory.layout import STRIPE_NBYTES, RegionKind
 from smbox.memory.mapped import Building, MappedRegion
+from smbox.memory.node_memory import NodeMemory
 from smbox.memory.region_header import RegionSpec, check_consistency, check_limits
 from smbox.wire.messages import Create
 
@@ -51,11 +52,13 @@ class Builds:
         in_progress: all builds, by channel and token of their CREATE.
 
     Args:
+        memory: that holds them.
         registry: of the completed regions.
     """
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, memory: NodeMemory, registry: Registry) -> None:
         self.in_progress: dict[tuple[ChannelKey, bytes], Build] = {}
+        self._memory = memory
         self._registry = registry
 
     def conflicts(self, spec: RegionSpec) -> bool:
@@ -64,8 +67,8 @@ class Builds:
         return (spec.kind, spec.name) in [(create.kind, create.name) for create in creates]
 
     def begin(self, spec: RegionSpec, create: Create, owner: ChannelKey) -> Build:
-        """Begin to create a region; raises as ``Registry.begin``."""
-        build = Build(self._registry.begin(spec, create.init), create, owner)
+        """Begin to create a region; raises as ``NodeMemory.begin``."""
+        build = Build(self._memory.begin(spec, create.init), create, owner)
         self.in_progress[owner, create.token] = build
         return build
 

@@ -145,7 +145,7 @@ def _scratch_region(
 ) -> Generator[Park, None, MappedRegion]:
     """Create a region of a channel, whose pages exist before any lock is taken."""
     spec = RegionSpec("snapshot", dtypes.by_name("uint8"), (nbytes,))
-    building = context.registry.begin(spec, None)
+    building = context.memory.begin(spec)
     try:
         while not building.step():
             yield Park.SLICE

@@ -6,12 +6,7 @@ from bisect import bisect_right, insort
 from collections.abc import Iterator
 from typing import Final
 
-from smbox.errors import (
-    AddressRangeError,
-    LimitError,
-    RegionExistsError,
-    RegionFreedError,
-)
+from smbox.errors import AddressRangeError, RegionExistsError, RegionFreedError
 from smbox.memory.channels import ChannelKey
 from smbox.memory.layout import RegionHeader, RegionState, align
 from smbox.memory.mapped import Building, MappedRegion
@@ -19,9 +14,6 @@ from smbox.memory.node_memory import NodeMemory
 from smbox.memory.region_header import RegionSpec, check_same_layout
 from smbox.wire.messages import RegionBody
 
-REGIONS_MAX: Final = 60_000
-"""The node maps each region. Linux allows a process 65,530 mappings (vm.max_map_count), and a
-thread that cannot start for want of one would end the node."""
 _EXISTS: Final = "a region of this name exists; attach it, or pass exist_ok"
 
 
@@ -88,17 +80,6 @@ class Registry:
             raise RegionExistsError(_EXISTS, name=spec.name)
         check_same_layout(named.spec, spec)
         return named
-
-    def begin(self, spec: RegionSpec, init: float | None) -> Building:
-        """Begin to create a region.
-
-        Raises:
-            LimitError: the node has ``REGIONS_MAX`` regions.
-            OutOfMemoryError: not enough memory.
-        """
-        if len(self) >= REGIONS_MAX:
-            raise LimitError("the node has its maximum of regions", limit=REGIONS_MAX)
-        return self._memory.begin(spec, init)
 
     def finish(
         self, building: Building, owner: ChannelKey, *, publish: bool, scratch: bool = False

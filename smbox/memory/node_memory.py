@@ -25,6 +25,9 @@ from smbox.memory.segment import (
 from smbox.memory.superblock import OwnedSuperblock, unlink_all
 
 COOKIE_NBYTES: Final = 32
+REGIONS_MAX: Final = 60_000
+"""The node maps each region. Linux allows a process 65,530 mappings (vm.max_map_count), and a
+thread that cannot start for want of one would end the node."""
 
 _LOG = logging.getLogger(__name__)
 
@@ -87,8 +90,11 @@ class NodeMemory:
 
         Raises:
             OutOfMemoryError: the node's limit is reached, or there is no room; nothing changed.
-            LimitError: the region alone is larger than the node's memory.
+            LimitError: the region alone is larger than the node's memory, or the node has
+                ``REGIONS_MAX`` regions.
         """
+        if len(self.regions) >= REGIONS_MAX:
+            raise LimitError("the node has its maximum of regions", limit=REGIONS_MAX)
         wanted = layout.segment_nbytes(spec.nbytes)
         limit = self.superblock.memory_nbytes
         if wanted > limit:

@@ -19,7 +19,7 @@ FLOAT32 = dtypes.by_name("float32")
 
 @pytest.fixture
 def registry(bench, monkeypatch):
-    monkeypatch.setattr("memnode.registry.REGIONS_MAX", 4)
+    monkeypatch.setattr("smbox.memory.node_memory.REGIONS_MAX", 4)
     return Registry(bench.memory)
 
 
@@ -27,34 +27,38 @@ def spec(name="w", shape=(8,), token=0):
     return RegionSpec(name, FLOAT32, shape, token=token)
 
 
-def make(registry, wanted, *, publish=True, client=1):
-    building = registry.begin(wanted, None)
-    while not building.step():
-        pass
-    return registry.finish(building, (client, 0), publish=publish)
+@pytest.fixture
+def make(bench, registry):
+    def made(wanted, *, publish=True, client=1):
+        building = bench.memory.begin(wanted)
+        while not building.step():
+            pass
+        return registry.finish(building, (client, 0), publish=publish)
+
+    return made
 
 
-def test_regions_are_found_by_name_and_by_any_address_in_them(registry):
-    region = make(registry, spec())
+def test_regions_are_found_by_name_and_by_any_address_in_them(registry, make):
+    region = make(spec())
     assert registry.find(1, "w") is region
     assert registry.locate(region.address) is region
     assert registry.locate(region.address + 31) is region
 
 
-def test_names_of_other_kinds_are_others(registry):
-    make(registry, spec())
+def test_names_of_other_kinds_are_others(registry, make):
+    make(spec())
     assert registry.find(2, "w") is None
 
 
-def test_addresses_that_never_were(registry):
-    region = make(registry, spec())
+def test_addresses_that_never_were(registry, make):
+    region = make(spec())
     for address in (0, region.address + (1 << 30), 7 << 48):
         with pytest.raises(AddressRangeError):
             registry.locate(address)
 
 
-def test_a_freed_address_stays_freed(registry):
-    region = make(registry, spec())
+def test_a_freed_address_stays_freed(registry, make):
+    region = make(spec())
     address = region.address
     registry.free(address)
     with pytest.raises(RegionFreedError):
@@ -62,17 +66,17 @@ def test_a_freed_address_stays_freed(registry):
     assert registry.find(1, "w") is None
     with pytest.raises(RegionFreedError):
         registry.free(address)
-    assert make(registry, spec()).address > address
+    assert make(spec()).address > address
 
 
-def test_free_names_the_first_byte(registry):
-    region = make(registry, spec())
+def test_free_names_the_first_byte(registry, make):
+    region = make(spec())
     with pytest.raises(AddressRangeError):
         registry.free(region.address + 4)
 
 
-def test_a_name_that_is_taken(registry):
-    region = make(registry, spec(token=1))
+def test_a_name_that_is_taken(registry, make):
+    region = make(spec(token=1))
     assert registry.existing(spec("other"), exist_ok=False) is None
     with pytest.raises(RegionExistsError):
         registry.existing(spec(token=2), exist_ok=False)
@@ -81,15 +85,15 @@ def test_a_name_that_is_taken(registry):
         registry.existing(spec(shape=(9,)), exist_ok=True)
 
 
-def test_a_repeated_create_finds_its_own_region(registry):
-    named = make(registry, spec(token=1))
-    unnamed = make(registry, spec("v", token=2), publish=False)
+def test_a_repeated_create_finds_its_own_region(registry, make):
+    named = make(spec(token=1))
+    unnamed = make(spec("v", token=2), publish=False)
     assert registry.existing(spec(token=1), exist_ok=False) is named
     assert registry.existing(spec("v", token=2), exist_ok=False) is unnamed
 
 
-def test_a_region_under_construction_has_an_address_but_no_name(registry):
-    region = make(registry, spec(), publish=False)
+def test_a_region_under_construction_has_an_address_but_no_name(registry, make):
+    region = make(spec(), publish=False)
     assert registry.locate(region.address) is region
     assert registry.find(1, "w") is None
     for _ in range(2):
@@ -97,9 +101,9 @@ def test_a_region_under_construction_has_an_address_but_no_name(registry):
         assert registry.find(1, "w") is region
 
 
-def test_the_first_to_publish_wins(registry):
-    first = make(registry, spec(token=1), publish=False, client=1)
-    second = make(registry, spec(token=2), publish=False, client=2)
+def test_the_first_to_publish_wins(registry, make):
+    first = make(spec(token=1), publish=False, client=1)
+    second = make(spec(token=2), publish=False, client=2)
     registry.publish(second.address)
     lost = first.address
     with pytest.raises(RegionExistsError):
@@ -108,11 +112,11 @@ def test_the_first_to_publish_wins(registry):
     assert registry.find(1, "w") is second
 
 
-def test_what_a_lost_client_did_not_publish_goes(registry):
-    mine = make(registry, spec("mine"), publish=False, client=1)
+def test_what_a_lost_client_did_not_publish_goes(registry, make):
+    mine = make(spec("mine"), publish=False, client=1)
     address = mine.address
-    make(registry, spec("other"), publish=False, client=2)
-    live = make(registry, spec("live"), client=1)
+    make(spec("other"), publish=False, client=2)
+    live = make(spec("live"), client=1)
     registry.drop_unpublished((1, 0))
     with pytest.raises(RegionFreedError):
         registry.locate(address)
@@ -120,27 +124,27 @@ def test_what_a_lost_client_did_not_publish_goes(registry):
     assert len(registry) == 2
 
 
-def test_there_are_only_so_many_regions(registry):
+def test_there_are_only_so_many_regions(make):
     for name in "abcd":
-        make(registry, spec(name))
+        make(spec(name))
     with pytest.raises(LimitError):
-        registry.begin(spec("e"), None)
+        make(spec("e"))
 
 
-def test_live_regions_are_listed_by_address(registry):
-    a, b = make(registry, spec("a")), make(registry, spec("b"))
-    make(registry, spec("hidden"), publish=False)
+def test_live_regions_are_listed_by_address(registry, make):
+    a, b = make(spec("a")), make(spec("b"))
+    make(spec("hidden"), publish=False)
     assert list(registry.live_after(-1)) == [a, b]
     assert list(registry.live_after(a.address)) == [b]
 
 
-def test_what_is_said_of_a_region(registry):
-    region = make(registry, spec(shape=(4, 2)))
+def test_what_is_said_of_a_region(registry, make):
+    region = make(spec(shape=(4, 2)))
     assert describe(region) == RegionBody(
         address=region.address, name="w", kind=1, dtype="float32", shape=(4, 2), consistency=1
     )
 
 
-def test_a_new_registry_knows_what_the_memory_holds(bench, registry):
-    region = make(registry, spec())
+def test_a_new_registry_knows_what_the_memory_holds(bench, registry, make):
+    region = make(spec())
     assert Registry(bench.memory).find(1, "w") is region
