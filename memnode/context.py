@@ -22,7 +22,6 @@ from smbox.memory.commit import StripeBusy
 from smbox.memory.node_memory import NodeMemory
 from smbox.memory.reading import Reader
 from smbox.wire.codec import Reply, Request
-from smbox.wire.messages import Hello
 from smbox.wire.ops import Op, Status
 
 Connection = tuple[int, bytes]
@@ -43,7 +42,7 @@ class Channel:
 
     Attributes:
         connection: where its replies go.
-        hello: the body of its HELLO.
+        generation: of the connection.
         row: its row of the channel table.
         user: the public key of its client; "" if it has none.
         unsent: answers that are being sent.
@@ -60,7 +59,7 @@ class Channel:
     """
 
     connection: Connection
-    hello: Hello
+    generation: int
     row: ChannelRow
     user: str
     unsent: Unsent

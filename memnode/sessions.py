@@ -70,7 +70,7 @@ class Sessions:
         try:
             self._check(connection, hello)
             known = channels.find(*key)
-            if known is not None and known.generation > hello.generation:
+            if known is not None and known.generation > request.generation:
                 later = RemoteError("a later connection of this channel has sent HELLO")
                 return refuse(request, later, status=Status.NO_SESSION)
             self._make_room(connection, key)
@@ -78,9 +78,9 @@ class Sessions:
         except SmboxError as error:
             _LOG.info("refused HELLO of pid %d on %r: %s", hello.pid, hello.host, error)
             return refuse(request, error)
-        row.generation = hello.generation
+        row.generation = request.generation
         row.heard_s = self.context.now_s
-        channel = Channel(connection, hello, row, user, Unsent(self.wake))
+        channel = Channel(connection, request.generation, row, user, Unsent(self.wake))
         self.context.connected[connection] = channel
         welcome = self._welcome(hello, row.applied, is_known=known is not None)
         return Reply(request.op, request=request.request, body=welcome)

@@ -109,7 +109,7 @@ class Identity:
             message = "another memory answers at this address: connect again"
             raise PeerLostError(message, outcome="unknown")
 
-    def hello(self, channel: int, generation: int) -> Hello:
+    def hello(self, channel: int) -> Hello:
         """Return the greeting of a channel."""
         hello = Hello(
             client_id=self._client_id,
@@ -117,7 +117,6 @@ class Identity:
             node_uuid=self._node_uuid,
             pid=os.getpid(),
             host=socket.gethostname(),
-            generation=generation,
         )
         if (challenge := self._challenge) is None:
             return hello
@@ -188,7 +187,7 @@ class Connection:
         self.generation += 1
         self._hello_id = request_id
         transport = self.transport = self._open_transport()
-        body = self._identity.hello(self._number, self.generation)
+        body = self._identity.hello(self._number)
         hello = Request(Op.HELLO, request=request_id, body=body, generation=self.generation)
         transport.send(encode_request(hello))
         return transport

@@ -51,7 +51,7 @@ class Header(msgspec.Struct):
             the stamp of the range, and to a SNAPSHOT, the address of the copy.
         numbers: how many numbers a change takes, one per stripe or item; in a reply the credit,
             MiB of data that the channel may have in flight from now on (0: unchanged).
-        generation: of the channel's connection, as in its HELLO.
+        generation: of the connection; larger than that of every earlier one of the channel.
         operand: dtype code of the elements in the frames; 0: the region's.
     """
 

@@ -47,8 +47,6 @@ class Hello(Body, frozen=True):
             client has the challenge.
         pid: process id of the client, for error messages.
         host: name of the client's host, for error messages and lists.
-        generation: of this connection; larger than that of every earlier connection of the
-            channel. Every request of the connection carries it.
     """
 
     client_id: Id16
@@ -58,7 +56,6 @@ class Hello(Body, frozen=True):
     node_uuid: Annotated[bytes, msgspec.Meta(max_length=16)] = b""
     pid: Count = 0
     host: Annotated[str, msgspec.Meta(max_length=256)] = ""
-    generation: Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)] = 0
 
 
 class Welcome(Body, frozen=True):

@@ -24,7 +24,7 @@ from smbox.memory.layout import Superblock, cookie_name, node_name
 from smbox.memory.node_memory import NodeMemory
 from smbox.memory.segment import Segment, listing
 from smbox.wire.codec import Reply, Request, decode_reply, encode_request
-from smbox.wire.header import NO_SCALE, pack_scale
+from smbox.wire.header import pack_scale
 from smbox.wire.messages import Create, Hello
 from smbox.wire.ops import Op
 from smbox.wire.proving import Challenge, challenge_of, client_proof
@@ -72,27 +72,18 @@ class Peer:
     def hello(self, **fields) -> Reply:
         self.generation += 1
         known = {"client_id": self.client_id, "channel": self.channel, "pid": os.getpid()}
-        known |= {"generation": self.generation, "nonce": secrets.token_bytes(16)} | fields
+        known |= {"nonce": secrets.token_bytes(16)} | fields
+        generation = known.pop("generation", self.generation)
         if "proof" not in known:
             known["proof"] = client_proof(self.cookie, self.challenge, Hello(**known))
-        return self.ask(Op.HELLO, body=Hello(**known))
+        return self.ask(Op.HELLO, body=Hello(**known), generation=generation)
 
     def create(self, name: str, shape=(8,), dtype="float32", **fields) -> Reply:
         fields.setdefault("token", secrets.token_bytes(16))
         return self.ask(Op.CREATE, body=Create(name=name, shape=shape, dtype=dtype, **fields))
 
     def change(
-        self,
-        op,
-        kernel,
-        address,
-        source,
-        *,
-        nbytes=None,
-        number=None,
-        numbers=1,
-        scale=NO_SCALE,
-        operand=0,
+        self, op, kernel, address, source, *, nbytes=None, number=None, numbers=1, **more
     ):
         """Send a change and return its reply; counts the number on unless it was given."""
         source = np.ascontiguousarray(source)
@@ -102,10 +93,9 @@ class Peer:
             address=address,
             nbytes=source.nbytes if nbytes is None else nbytes,
             number=self.number if number is None else number,
-            scale=scale,
             numbers=numbers,
-            operand=operand,
             payload=source.tobytes(),
+            **more,
         )
         if number is None and reply.error is None:
             self.number += numbers

@@ -6,7 +6,6 @@ import signal
 import threading
 import time
 
-import msgspec
 import numpy as np
 import pytest
 
@@ -161,8 +160,7 @@ def test_a_delayed_greeting_ends_no_later_session(node, client):
         for request in map(decode_request, node.seen)
         if request.op is Op.HELLO and request.body.channel == 1
     )
-    old = msgspec.structs.replace(hello, generation=0)
-    node.hub.deliver(b"late", encode_request(Request(Op.HELLO, request=1, body=old)))
+    node.hub.deliver(b"late", encode_request(Request(Op.HELLO, request=1, body=hello)))
     seen = len(node.seen)
     client.finish(client.change(info, np.ones(4, np.float32)))
     assert [decode_request(frames).op for frames in node.seen[seen:]] == [Op.ACCUMULATE]
