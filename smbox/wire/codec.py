@@ -179,10 +179,8 @@ def encode_request(request: Request) -> list[Buffer]:
         LocalProtocolError: the protocol does not allow a field or the body.
     """
     head = request.pack()
-    if request.op in SOURCES or request.op in OPERANDS:
+    if request.op in SOURCES or request.op in OPERANDS or request.op is Op.BATCH:
         return [head, request.payload]
-    if request.op is Op.BATCH:
-        return [head, request.payload or operands.pack_items(request.items)]
     if request.op not in CONTROL:
         return [head]
     return [head, _encoded(request.body, REQUESTS[request.op])]

@@ -26,6 +26,7 @@ from smbox.memory.segment import Segment, listing
 from smbox.wire.codec import Reply, Request, decode_reply, encode_request
 from smbox.wire.header import pack_scale
 from smbox.wire.messages import Create, Hello
+from smbox.wire.operands import pack_items
 from smbox.wire.ops import Op
 from smbox.wire.proving import Challenge, challenge_of, client_proof
 
@@ -62,6 +63,8 @@ class Peer:
 
     def begin(self, op: Op, **fields) -> Request:
         fields = {"generation": self.generation} | fields
+        if op is Op.BATCH:
+            fields["payload"] = pack_items(fields["items"])
         request = Request(op, request=next(self._ids), **fields)
         self.send(encode_request(request))
         return request
