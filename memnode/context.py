@@ -97,8 +97,13 @@ class Channel:
         self.queue.clear()
         self.waits.clear()
         self.unsent.close()
+        self.stop_copying()
+
+    def stop_copying(self) -> None:
+        """Abandon the unfinished SNAPSHOT, if there is one."""
         if self.copying is not None:
             self.copying.close()
+            self.copying = None
 
 
 class Metrics(msgspec.Struct):

@@ -208,6 +208,7 @@ class Node:
             channel.busy = busy
             return Park.BUSY
         except SmboxError as error:
+            channel.stop_copying()  # of this request, if its key was taken back
             if isinstance(request.body, Create):
                 context.builds.release(channel.key, request.body.token)
             return refuse(request, error, applied=channel.row.applied)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from memnode.access import Access
 from memnode.node import HOUSEKEEPING_S
 from smbox.keys import Authorised, Role, add_client, make_node_key, read_client_key
 from smbox.memory.kernels import OptimizerCode
+from smbox.memory.locks import LockFile
 from smbox.memory.mapped import SLICE_NBYTES
 from smbox.wire import operands
 from smbox.wire.messages import Attach, Create, Empty, Free, ListRegions, Publish
@@ -111,6 +113,21 @@ def test_a_key_that_is_taken_back_ends_what_its_client_is_making(guarded_bench, 
     assert admin.reply().status is Status.ACCESS_DENIED
     assert bench.node.is_idle
     assert other.create("w").error is None
+    assert len(bench.memory.regions) == 1
+
+
+def test_a_key_that_is_taken_back_ends_the_snapshot_of_its_client(guarded_bench, tmp_path):
+    bench, enter = guarded_bench
+    region = bench.memory.regions[bench.peer().create("w").body.address]
+    reader = enter(Role.READ)
+    with closing(LockFile(bench.name)) as locks:
+        locks.try_lock(region.lock_byte(0))
+        reader.begin(Op.SNAPSHOT, address=region.address, nbytes=32)
+        assert bench.waiting(reader)
+        for file in (tmp_path / "clients").glob("*.toml"):
+            file.unlink()
+        bench.tick(after_s=2 * HOUSEKEEPING_S)
+        assert reader.reply().status is Status.ACCESS_DENIED
     assert len(bench.memory.regions) == 1
 
 
