@@ -98,6 +98,10 @@ class Worker(Protocol):
 class Exchange(Protocol):
     """Successive exchanges, on the rank that does them."""
 
+    @property
+    def busy(self) -> bool:
+        """Whether an exchange was begun and not finished yet."""
+
     def begin(self, broadcast: Broadcast) -> None:
         """Begin an exchange of the current x; its moves are published by ``broadcast``."""
 
@@ -119,6 +123,11 @@ class ThreadedExchange:
         self._worker = worker
         self._thread = UpdateThread()
 
+    @property
+    def busy(self) -> bool:
+        """Whether an exchange was begun and not finished yet."""
+        return self._thread.busy
+
     def begin(self, broadcast: Broadcast) -> None:
         """Begin an exchange of the current x."""
         xs = self._worker.prepare()
@@ -132,7 +141,7 @@ class ThreadedExchange:
 
     def finish(self) -> None:
         """Wait for the exchange in flight and count it."""
-        if self._thread.busy:
+        if self.busy:
             self._thread.finish()
             self._worker.recorder.exchange(
                 took_s=self._thread.took_s, nbytes=self._worker.exchange_nbytes
@@ -174,22 +183,33 @@ class Overlap:
         if self._exchange is not None:
             self._broadcast.wait_writable()
             self._exchange.begin(self._broadcast)
-        self._pending, self._is_in_flight = self._broadcast.tensors, True
-        self._is_exchange = True
+        self._note()
+
+    def _note(self) -> None:
+        """Note the move of an exchange that was begun."""
+        self._pending = self._broadcast.tensors
+        self._is_in_flight = self._is_exchange = True
+
+    def _note_begun(self) -> None:
+        """Note the exchange in flight: an interrupt may have stopped ``begin`` before it."""
+        if self._exchange is not None and self._exchange.busy:
+            self._note()
 
     @torch.no_grad()
     def settle(self) -> None:
         """Wait for the exchange in flight and subtract its move from x.
 
-        After an exception x is unchanged, and nothing is pending.
+        After an exception x is unchanged, and nothing is pending. An interrupt while x changes
+        may leave out a part of the move.
         """
-        if self._pending is None:
+        if not self.is_pending:
             return
         await_device(self._flat[0].flat)  # the gradient's time is no wait for the move
         if self._is_in_flight:
             self._arrive()
         began_s = time.monotonic()
-        for buffer, move in zip(self._flat, self._pending, strict=True):
+        moves, self._pending = self._pending, []  # first: an interrupt must not repeat them
+        for buffer, move in zip(self._flat, moves or (), strict=False):
             buffer.master.subtract(move)
         self._forget()
         self._recorder.waited(time.monotonic() - began_s)
@@ -214,6 +234,7 @@ class Overlap:
     def finish(self) -> None:
         """Wait for the exchange in flight, if this rank does it; x is not changed."""
         if self._exchange is not None:
+            self._note_begun()
             began_s = time.monotonic()
             with self._forgetting():
                 self._exchange.finish()
@@ -237,6 +258,7 @@ class Overlap:
     @property
     def is_pending(self) -> bool:
         """Whether a move of x is pending."""
+        self._note_begun()
         return self._pending is not None
 
     def state(self) -> list[torch.Tensor] | None:

@@ -35,6 +35,7 @@ class UpdateThread:
         # Start it now: a pool that cannot start its thread for a task runs that task later.
         start_thread(partial(self._pool.submit, int))
         self._future: Future[float] | None = None
+        self._task: Callable[[], object] = int
         self._is_closed = False
         self.took_s = 0.0
         self.waited_s = 0.0
@@ -53,16 +54,23 @@ class UpdateThread:
         assert self._future is None, "one exchange at a time"
         if self._is_closed:
             raise ConfigError("the optimizer was closed: it begins no exchange")
-        self._future = self._pool.submit(_timed, work)
+        future: Future[float] = Future()
+        self._task = partial(_run, future, work)
+        self._future = future  # first: after an interrupt in submit, finish waits for the task
+        self._pool.submit(self._task)
 
     def finish(self) -> None:
         """Wait for the task and raise its exception, if any; no effect when idle."""
         if self._future is None:
             return
         began_s = time.monotonic()
+        if not (self._future.running() or self._future.done()):
+            self._pool.submit(self._task)  # an interrupt may have stopped begin; it runs once
         wait([self._future])  # after an interrupt here, finish can be called again
-        future, self._future = self._future, None
-        self.took_s = future.result()
+        try:
+            self.took_s = self._future.result()
+        finally:
+            self._future = None
         self.waited_s = time.monotonic() - began_s
 
     def close(self) -> None:
@@ -71,7 +79,15 @@ class UpdateThread:
         self._pool.shutdown(wait=True)
 
 
-def _timed(work: Callable[[], None]) -> float:
+def _run(future: Future[float], work: Callable[[], None]) -> None:
+    """Do the work of a future, unless it was done."""
+    if future.done():
+        return
+    future.set_running_or_notify_cancel()
     began_s = time.monotonic()
-    work()
-    return time.monotonic() - began_s
+    try:
+        work()
+    except BaseException as error:  # noqa: BLE001 - finish raises it
+        future.set_exception(error)
+    else:
+        future.set_result(time.monotonic() - began_s)

@@ -129,6 +129,8 @@ class ImmediateExchange:
         publish: function that exchanges and stores the moves.
     """
 
+    busy = False
+
     def __init__(self, publish: Callable[[Sequence[torch.Tensor]], None]) -> None:
         self._publish = publish
 
