@@ -84,7 +84,5 @@ class CenterAdd:
     def close(self) -> None:
         """Finish the last add and stop the thread."""
         if self._thread is not None:
-            try:
-                self.finish()
-            finally:
-                self._thread.close()
+            self.finish()  # not in a try: an interrupt ends the wait
+            self._thread.close()

@@ -160,7 +160,5 @@ class EASGD(ElasticOptimizer):
 
     def _end(self) -> None:
         if self._overlap is not None:
-            try:
-                self._overlap.settle()
-            finally:
-                self._overlap.close()
+            self._overlap.settle()  # not in a try: an interrupt ends the wait
+            self._overlap.close()

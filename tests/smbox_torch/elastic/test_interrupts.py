@@ -1,18 +1,20 @@
-"""An interrupt at every line of an overlapped exchange."""
+"""An interrupt at every line of an overlapped exchange, and in the end of an optimizer."""
 
 from __future__ import annotations
 
 import linecache
 import sys
+import threading
 from collections.abc import Callable
 from concurrent.futures import thread as pools
 from types import FrameType
 from typing import Any
 
+import pytest
 import torch
 
 from smbox.testing.model_box import ModelBox
-from smbox_torch import EASGD
+from smbox_torch import EASGD, SEASGD
 from smbox_torch.elastic import easgd, overlap, update_thread
 
 TRACED = {module.__file__ for module in (easgd, overlap, update_thread, pools)}
@@ -48,11 +50,13 @@ def interrupted(at: int, job: Callable[[], object]) -> bool:
     return False
 
 
-def made() -> tuple[Any, torch.Tensor, Callable[[], None], ModelBox]:
+def made(
+    kind: type[EASGD | SEASGD] = EASGD,
+) -> tuple[Any, torch.Tensor, Callable[[], None], ModelBox]:
     """A worker whose x grows by 1 in each step, a function that steps, and its memory."""
     box, x = ModelBox(), torch.nn.Parameter(torch.zeros(1))
     sgd = torch.optim.SGD([x], lr=1.0)
-    one = EASGD(sgd, box, "run", workers=1, moving_rate=RATE, overlap=True)
+    one = kind(sgd, box, "run", workers=1, moving_rate=RATE, overlap=True)
 
     def step() -> None:
         x.grad = -torch.ones(1)
@@ -75,3 +79,26 @@ def test_a_move_is_not_subtracted_twice_and_the_steps_go_on():
         assert missing in {0.0, RATE}, at  # RATE: the center has moved, and x has not
     assert missing == 0.0
     assert at > 50
+
+
+@pytest.mark.parametrize("kind", [EASGD, SEASGD])
+def test_an_interrupt_ends_the_wait_for_the_exchange_in_flight(kind, monkeypatch):
+    one, _, step, _ = made(kind)
+    step()
+    gate, is_over = threading.Event(), []
+    thread = one._overlap._exchange._thread if kind is EASGD else one._adding._thread
+    begin = thread.begin
+    thread.begin = lambda work: begin(lambda: (gate.wait(5.0), is_over.append(True), work()))
+    one.exchange()
+
+    def interrupt(_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(update_thread, "wait", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            one.close(exchange=False)
+    assert not is_over
+    gate.set()
+    thread.finish()
+    thread.close()
