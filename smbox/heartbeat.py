@@ -75,7 +75,8 @@ class Holder:
     def leave(self, *, timeout_s: float | None = None) -> None:
         """Free the place. Idempotent.
 
-        If the node does not answer, the place is free once the lease expires.
+        If the node does not answer, the place is free once the lease expires, or by another
+        call.
 
         Args:
             timeout_s: seconds to wait for the node; None: the timeout of the box.

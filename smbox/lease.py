@@ -142,8 +142,8 @@ class Lease:
     Otherwise each later call raises LeaseLostError. A forked child does not hold the lease.
 
     Attributes:
-        generation: current or last generation of this holder.
-        values: current values of this holder, k - 2 of them.
+        generation, values: the current or last ones of this holder; k - 2 values.
+        is_leaving: the place was left, but the request was not answered.
 
     Args:
         row: the place, ``i64[1, k]``: the lease word, k - 2 values, the lease duration.
@@ -162,6 +162,7 @@ class Lease:
         self._beats = 0
         self._renewed_s = -math.inf
         self._lost = "this process has not taken the place"
+        self.is_leaving = False
         self._owner = os.getpid()
         self._mutex = threading.Lock()
 
@@ -197,8 +198,7 @@ class Lease:
 
         Raises:
             LeaseLostError: another process holds the place.
-            RequestTimeoutError: the node did not answer; the place stays held until an
-                observer sees the lease expire.
+            RequestTimeoutError: the node did not answer; the place is held until it expires.
         """
         self._check()  # before it waits for the mutex
         with held(self._mutex, deadline_s):
@@ -244,12 +244,14 @@ class Lease:
         """Free the place at once. Idempotent; does nothing if the lease is lost.
 
         Raises:
-            RequestTimeoutError: the node did not answer; the place is free once the lease
-                expires.
+            RequestTimeoutError: the node did not answer; call again, or the lease expires.
         """
         if self.is_held:
+            self.is_leaving = True
             self.lose("this process left its place: its membership or its box was closed")
+        if self.is_leaving:
             self._maximum(self.generation, (LEFT, *self.values), deadline_s)
+            self.is_leaving = False
 
     def _check(self) -> None:
         self.check_process()

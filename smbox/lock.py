@@ -116,14 +116,17 @@ class Lock(Holder):
                 self._roster.wait(version, wait_s)
 
     def release(self) -> None:
-        """Release the lock. If the node does not answer, the lock is free after its lease.
+        """Release the lock; call it again if it was interrupted or timed out.
+
+        Otherwise the lock is free after its lease.
 
         Raises:
             LeaseLostError: this object did not hold the lock, or has lost it: another process
                 may have used the guarded resource.
         """
         self._end()
-        self._lease.check()
+        if not self._lease.is_leaving:
+            self._lease.check()
         self._lease.leave()
 
     def __enter__(self) -> Self:

@@ -149,3 +149,25 @@ def test_a_thread_that_cannot_be_started_is_started_for_the_next_holder(keep, mo
 
 def no_thread(_):
     raise RuntimeError("can't start new thread")
+
+
+@pytest.mark.parametrize("kind", ["lock", "member"])
+def test_a_call_that_was_interrupted_while_it_freed_a_place_is_completed_by_another(
+    box, join, interrupted, kind
+):
+    nth, is_over = 0, False
+    while not is_over:
+        nth += 1
+        if kind == "lock":
+            holder = box.lock("door", lease_s=WAIT_S, timeout_s=0.0)
+            holder.acquire()
+            free = holder.release
+        else:
+            holder = join(box, lease_s=WAIT_S)
+            assert holder.rank == 0
+            free = holder.leave
+        is_over = not interrupted(nth, free)[1]
+        if not is_over:
+            free()
+    assert nth > 10
+    holder.leave()
