@@ -86,7 +86,7 @@ class GradientRounds:
 
         Changes in place (clipping, unscaling) are allowed.
         """
-        if self._averaged is None:
+        if self._averaged is None or self._is_open:
             return False
         pairs = zip(self._parameters, self._averaged, strict=True)
         return all(parameter.grad is mean() for parameter, mean in pairs)
@@ -157,9 +157,9 @@ class GradientRounds:
         except BaseException:
             self._is_broken = True
             raise
-        self._missing.update(self._members)
-        self._is_open = False
         self._averaged = [_reference(parameter.grad) for parameter in self._parameters]
+        self._missing.update(self._members)
+        self._is_open = False  # last: after an interrupt, finish can be called again
         ended_s = time.perf_counter()
         self.recorder.exchange(took_s=ended_s - self._started_s, nbytes=self._mean.nbytes)
         self.recorder.waited(ended_s - finishing_s)

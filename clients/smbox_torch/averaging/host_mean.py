@@ -94,7 +94,7 @@ class HostMean:
         self.nbytes = 2 * sum(bucket.limit - bucket.first for bucket in self._buckets)
         self._reduced = self._written = self._base = self._joins = 0
         self._all_used = bytes([1] * count)
-        self._left: list[int] = []
+        self._left: list[set[int]] = []
         self._used: list[bool] = []
         self._is_source = False
         self._farewell = weakref.finalize(self, _say_goodbye, self.rendezvous)
@@ -105,18 +105,19 @@ class HostMean:
         """Begin a round, before its first gradient; ConfigError if the rows were moved."""
         self.rows.check()
         self._base = self._written
-        self._left = [len(bucket.members) for bucket in self._buckets]
+        self._left = [set(bucket.members) for bucket in self._buckets]
         self.rows.weights[self.rank] = weight
         self.rows.used[self.rank][:] = self._all_used
         self.rendezvous.raise_to(DUE, due)
 
     def take(self, index: int) -> None:
-        """Store a gradient; announce and reduce complete buckets."""
-        if not self._views.take(index):
-            self.rows.used[self.rank][index] = 0
-        bucket = self._bucket_of[index]
-        self._left[bucket] -= 1
-        if not self._left[bucket]:
+        """Store a gradient; announce and reduce complete buckets; again if interrupted."""
+        left = self._left[self._bucket_of[index]]
+        if index in left:
+            if not self._views.take(index):
+                self.rows.used[self.rank][index] = 0
+            left.remove(index)
+        if not left:
             self._announce()
         while self._reduced < self._written and self.rendezvous.reached(
             WRITTEN, self._reduced + 1
@@ -125,11 +126,10 @@ class HostMean:
 
     def _announce(self) -> None:
         """Announce, in order, the buckets whose gradients are all in the row."""
-        before, limit = self._written, self._base + len(self._buckets)
+        limit = self._base + len(self._buckets)
         while self._written < limit and not self._left[self._written - self._base]:
             self._written += 1
-        if self._written != before:
-            self.rendezvous.raise_to(WRITTEN, self._written)
+        self.rendezvous.raise_to(WRITTEN, self._written)
 
     @torch.no_grad()
     def _reduce(self) -> None:
@@ -145,8 +145,7 @@ class HostMean:
             self._present = [rank for rank, n in enumerate(joins) if n == min(joins)]
             self.is_any_due = is_any_due(dues, self._present)
         self.rows.reduce(self._reduced - self._base, self.rank)
-        self._reduced += 1
-        if self._reduced - self._base == len(self._buckets):
+        if self._reduced + 1 - self._base == len(self._buckets):
             # Read this before the others continue: they would write the next round's flags.
             weights = enumerate(self.rows.weights.tolist())
             counted = [rank for rank, weight in weights if weight]
@@ -155,15 +154,18 @@ class HostMean:
             self._is_source = counted[0] == self.rank
             if self._is_source:
                 self._state.store()
+        self._reduced += 1
         self.rendezvous.raise_to(REDUCED, self._reduced)
 
     # -- at its end ------------------------------------------------------------------------
 
     def finish(self) -> None:
         """Wait until all parts of the mean are written, and set the gradients to the mean."""
+        self._announce()  # and REDUCED below: an interrupt may have stopped take before it
         while self._reduced < self._written:
             self.rendezvous.wait(WRITTEN, self._reduced + 1)
             self._reduce()
+        self.rendezvous.raise_to(REDUCED, self._reduced)
         self.rendezvous.wait(REDUCED, self._written)
         if not self._is_source:
             self._state.load()
