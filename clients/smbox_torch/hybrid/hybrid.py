@@ -174,7 +174,7 @@ class HybridSGD(SyncGroup):
     def _leaving_if_lost(self) -> Iterator[None]:
         try:
             yield
-        except Exception:
+        except BaseException:  # an interrupt, too
             self._leave(in_order=False)  # the other ranks may have moved: they differ now
             raise
 

@@ -254,3 +254,27 @@ def test_a_default_moving_rate_without_the_number_of_hosts_is_refused_on_every_r
     for world in uneven():
         with pytest.raises(ConfigError, match="groups="):
             wrapped(world, model(), ModelBox(), exchange="seasgd", moving_rate=None)
+
+
+def test_a_rank_that_is_interrupted_within_an_exchange_leaves_its_group(each):
+    """Its parameters may lack the move that the others have."""
+
+    def interrupt(_: torch.Tensor) -> None:
+        raise KeyboardInterrupt
+
+    def work(world: World) -> None:
+        net = model()
+        optimizer = wrapped(world, net, ModelBox(), period=1)
+        train(optimizer, net, world.rank, range(2))
+        if world.rank == 1:
+            optimizer._exchange._parameters._flat[0].master.subtract = interrupt
+            with pytest.raises(KeyboardInterrupt):
+                train(optimizer, net, world.rank, range(2, 3))
+        error, text = [(WorkerLostError, "rank 1 has left"), (ConfigError, "closed")][
+            world.rank
+        ]
+        with pytest.raises(error, match=text):
+            train(optimizer, net, world.rank, range(3, 9))
+        optimizer.__exit__(error, error(text), None)
+
+    each(worlds(2), work)
