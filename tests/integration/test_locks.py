@@ -67,6 +67,7 @@ def test_a_killed_holder_on_this_host_loses_the_lock_at_once(place, transport):
     holder.process.kill()
     holder.process.wait(WAIT_S)
     lock = place.box(transport).lock("door", lease_s=600.0)
+    assert lock.holder() is None
     assert lock.acquire(timeout_s=WAIT_S) > holder.fence
     lock.release()
 

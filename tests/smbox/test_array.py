@@ -94,6 +94,13 @@ def test_buffers_are_arrays_of_their_own_type():
         output_array(b"abc", np.dtype("uint8"), (3,))
 
 
+def test_subclasses_of_numpys_arrays_are_plain_arrays_on_the_same_memory():
+    values = np.zeros(2, F32).view(np.recarray)
+    assert type(source_array(values, F32, (2,))) is np.ndarray
+    output_array(values, F32, (2,))[0] = 5.0
+    assert values[0] == 5.0
+
+
 def test_array_protocol_is_a_source_and_no_output():
     assert source_array(Duck([1, 2]), F32, (2,)).tolist() == [1, 2]
     with pytest.raises(TypeError, match="register_adapter"):

@@ -22,6 +22,8 @@ def test_nothing_is_sent_before_the_block_ends(box):
 
 def test_what_does_not_fit_is_told_at_once(box):
     region = box.create("some", shape=(4,))
+    with pytest.raises(ConfigError, match="number of seconds"):
+        box.batch(timeout_s=np.nan)
     batch = box.batch()
     batch.put(region, np.ones(4, np.float32))
     with pytest.raises(LayoutMismatchError), batch:
@@ -138,5 +140,6 @@ def test_a_batch_that_timed_out_tells_what_it_did(box, held):
     with held(two), pytest.raises(RequestTimeoutError) as caught, batch:
         batch.accumulate(two, ones)
     assert caught.value.facts["outcome"] == caught.value.handle.outcome() == "partial"
+    assert caught.value.facts["timeout_s"] == 0.01
     assert one.get().tolist() == [1, 1]
     assert two.get().tolist() == [0, 0]

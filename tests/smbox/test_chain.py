@@ -140,6 +140,16 @@ def test_a_function_is_called_once_and_what_it_began_is_driven():
     assert calls == [1]
 
 
+def test_the_call_is_progress():
+    """A wait that began before the call gets the timeout of the box anew."""
+    first = Step()
+    first.progress = lambda: 7
+    work = Chain(first, lambda: None)
+    assert work.progress() == 7
+    work.advance(math.inf)
+    assert work.progress() == 8
+
+
 def test_a_function_that_raised_raises_the_same_again():
     error, calls = ValueError("no"), []
 

@@ -40,7 +40,7 @@ class Script:
         return [(0, 8)]
 
     def facts(self):
-        return {"holder_pid": 7}
+        return {} if self.cancelled else {"holder_pid": 7}
 
     def cancel(self):
         self.cancelled = True
@@ -122,6 +122,14 @@ def test_an_error_ends_the_request_and_stays():
         assert caught.value is error
 
 
+def test_an_error_of_the_first_wait_is_raised_again_without_a_try():
+    request, script = handle(RegionFreedError("gone"))
+    for _ in range(2):
+        with pytest.raises(RegionFreedError):
+            request.wait()
+    assert len(script.deadlines) == 1
+
+
 def test_finish_cancels_when_it_is_interrupted():
     request, script = handle(KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
@@ -135,6 +143,7 @@ def test_a_timeout_ends_a_blocking_verb():
         request.finish(0.0)
     assert script.cancelled
     assert caught.value.handle is request
+    assert caught.value.facts["holder_pid"] == 7
     assert request.done()
     for ask in (request.wait, request.result, request.finish):
         with pytest.raises(ConfigError, match="outcome"):

@@ -17,7 +17,9 @@ from smbox.lease import (
     Lease,
     expire,
     generations,
+    held,
     is_held,
+    leases_s,
     numbers,
 )
 from smbox.watch import Watch
@@ -123,11 +125,15 @@ def test_a_place_left_during_a_renewal_is_not_taken_again(row):
 
 
 def test_a_holder_asks_the_node_after_its_host_was_suspended(row, monkeypatch):
+    now_s = 0.0
+    monkeypatch.setattr(time, "clock_gettime", lambda _: now_s)
     lease = taken(row)
+    now_s = 0.7 * LEASE_S
+    lease.renew()
     taken(row, generation=1)
+    now_s = 1.4 * LEASE_S
     lease.check()  # renewed in time: no request
-    clock_s = time.clock_gettime
-    monkeypatch.setattr(time, "clock_gettime", lambda clock: clock_s(clock) + 2 * LEASE_S)
+    now_s = 2 * LEASE_S
     with pytest.raises(LeaseLostError, match="took its place"):
         lease.check()
 
@@ -194,6 +200,24 @@ def test_impossible_values_and_leases_are_refused(row):
         with pytest.raises(ConfigError, match="lease_s"):
             Lease(row, lease_s)
     assert lease.values == (0, 0)
+
+
+def test_a_lease_that_no_word_can_hold_is_the_nearest_that_one_can(row):
+    for generation, (lease_s, held_s) in enumerate([(1e-9, 0.001), (1e300, NUMBER_MAX / 1000)]):
+        assert Lease(row, lease_s).take(generation, (0, 0))
+        assert leases_s(words(row))[-1] == held_s
+        assert generations(words(row)).tolist() == [generation + 1] * 4
+
+
+def test_a_lost_lease_is_told_for_its_first_reason_and_without_waiting(row):
+    """A thread that waits for the node, or a fork in the middle of it, may hold the mutex."""
+    lease = taken(row)
+    lease.lose("the first reason")
+    lease.lose("a later one")
+    with held(lease._mutex, None):
+        for use in (lease.renew, lambda **limit: lease.set(0, 1, **limit)):
+            with pytest.raises(LeaseLostError, match="the first reason"):
+                use(deadline_s=time.monotonic())
 
 
 def test_a_forked_child_holds_nothing(row):

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import socket
 import threading
+import time
 
 import pytest
 
-from smbox.errors import RequestTimeoutError
-from smbox.lease import numbers
+from smbox.errors import LeaseLostError, RequestTimeoutError
+from smbox.lease import Lease, expire, numbers
 from smbox.meeting import is_at_end
-from smbox.roster import MEETINGS
+from smbox.roster import MEETINGS, Roster
 
 LEASE_S = 0.6
 WAIT_S = 60.0
@@ -154,3 +155,18 @@ def test_an_end_waits_without_limit_for_the_living_and_names_them(
     slow.leave()
     thread.join(WAIT_S)
     assert ended == ["one"]
+
+
+def test_a_meeting_ends_for_who_loses_its_rank_in_it(box, join, die, monkeypatch):
+    one, _other = join(box, lease_s=0.1), join(box)
+    die(one)
+
+    def lose(roster, *_):
+        place = roster.place(0)
+        if expire(place, int(place.get()[0, 0])):
+            Lease(place, WAIT_S).take(1, (0, 0))
+        time.sleep(0.1)
+
+    monkeypatch.setattr(Roster, "wait", lose)
+    with pytest.raises(LeaseLostError, match="took its place"):
+        one.meet(timeout_s=3.0)

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
 import threading
 import time
+import weakref
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from msgspec.structs import replace
 
 import smbox
+from smbox.deadline import left_s
 from smbox.errors import ConfigError, LeaseLostError, RankTakenError
+from smbox.heartbeat import LEAVE_TIMEOUT_S
+from smbox.lease import Lease, expire
 from smbox.member_record import Record
+from smbox.roster import Roster
 
 LEASE_S = 0.6
 WAIT_S = 60.0
@@ -74,16 +81,16 @@ def is_starved():
 
 
 def test_who_does_not_renew_is_out_after_its_lease_and_named(box, until, join, die):
-    one, other = join(box), join(box)
+    other, one = join(box), join(box)
     die(other)
     began_s = time.monotonic()
     assert one.count == 2
     until(lambda: one.count == 1)
     assert time.monotonic() - began_s > LEASE_S / 2
     assert [(each.rank, each.pid, each.alive) for each in one.missing()] == [
-        (1, os.getpid(), False)
+        (0, os.getpid(), False)
     ]
-    assert len(one.members()) == 2
+    assert [(each.rank, each.alive) for each in one.members()] == [(0, False), (1, True)]
     one.leave()
 
 
@@ -198,6 +205,32 @@ def test_a_closed_box_leaves(solo, box, join):
         other.check()
 
 
+def test_late_is_who_joins_once_a_process_here_was_killed(box, join, die):
+    killed, roster = join(box, lease_s=WAIT_S), Roster(box, "run")
+    die(killed)
+    record = roster.seen.records[0]
+    roster.write(0, replace(record, pid_started=record.pid_started + 1))
+    successor = join(box)
+    assert (successor.rank, successor.late) == (0, True)
+
+
+def test_a_member_that_seems_expired_still_counts_as_a_worker(box, join):
+    member = join(box, lease_s=WAIT_S)
+    place = Roster(box, "run").place(0)
+    assert expire(place, int(place.get()[0, 0]))
+    assert (member.count, member.workers) == (0, 1)
+
+
+def test_the_box_forgets_what_has_left(box, until):
+    holders = [smbox.join(box, "run", lease_s=WAIT_S), box.lock("door", lease_s=WAIT_S)]
+    holders[1].acquire()
+    for holder in holders:
+        holder.leave()
+    left = [weakref.ref(holder) for holder in holders]
+    del holder, holders
+    until(lambda: gc.collect() >= 0 and not any(each() for each in left))
+
+
 def test_a_forked_child_is_no_member(box, join):
     member = join(box)
     if (child := os.fork()) == 0:
@@ -240,12 +273,20 @@ def test_impossible_settings_are_refused(box, settings, error, join):
 
 
 def test_who_is_interrupted_while_joining_takes_no_rank(box, join, monkeypatch):
+    leave, waits_s = Lease.leave, []
+
     def interrupted(**_):
         raise KeyboardInterrupt
 
+    def leave_soon(lease, *, deadline_s):
+        waits_s.append(left_s(deadline_s))
+        leave(lease, deadline_s=deadline_s)
+
     with monkeypatch.context() as patch:
         patch.setattr(Record, "own", interrupted)
+        patch.setattr(Lease, "leave", leave_soon)
         with pytest.raises(KeyboardInterrupt):
             join(box, lease_s=WAIT_S)
+    assert [wait_s <= LEAVE_TIMEOUT_S for wait_s in waits_s] == [True]
     with join(box) as member:
         assert member.rank == 0

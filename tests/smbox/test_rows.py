@@ -18,8 +18,9 @@ def region(box):
     return box.create("r", shape=(COUNT, ROW // 4), dtype="int32")
 
 
-def test_an_index_of_any_kind_is_copied(region):
-    index = np.array([3, 1], np.uint8)
+@pytest.mark.parametrize("dtype", ["uint8", "int64"])
+def test_an_index_of_any_kind_is_copied(region, dtype):
+    index = np.array([3, 1], dtype)
     rows = region.rows(index)
     index[:] = 0
     rows.put(np.full((2, 24), 5, np.int32))

@@ -7,6 +7,7 @@ from msgspec.structs import astuple
 from smbox import verbs
 from smbox.errors import ConfigError, LayoutMismatchError
 from smbox.memory.kernels import KernelCode
+from smbox.memory.layout import STRIPE_NBYTES
 
 
 @pytest.fixture
@@ -35,6 +36,19 @@ def test_what_makes_no_sense_is_refused(extent):
         verbs.elastic(extent, x, 0.5, x)
     with pytest.raises(LayoutMismatchError):
         verbs.put(extent, x[:1])
+
+
+def test_a_copy_over_itself_is_within_one_stripe(box):
+    """Over several, a stripe would be overwritten before it is read."""
+    contents = np.arange(2 * STRIPE_NBYTES).astype(np.uint8)
+    region = box.create("long", init=contents)
+    version = region.version
+    for target, source in ((region[1:], region[:-1]), (region[:-1], region[1:])):
+        with pytest.raises(ConfigError, match="overlap"):
+            target.accumulate_from(source, op="replace")
+    assert region.version == version
+    region[1:9].accumulate_from(region[:8], op="replace")
+    assert region[:9].get().tolist() == [0, *range(8)]
 
 
 def test_both_regions_lie_at_one_node(box, solo):

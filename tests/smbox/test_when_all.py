@@ -74,6 +74,14 @@ def test_a_timeout_leaves_all_under_way():
         both.wait(timeout_s=0.0)
     assert caught.value.facts["outcome"] == "partial"
     assert not both.done()
+    assert when_all([handle(1, known="all"), handle(1, known="unknown")]).outcome() == "unknown"
+
+
+def test_each_request_that_ends_is_progress():
+    both = when_all([handle(1, "a"), handle(math.inf)])
+    before = both.work.progress()
+    assert not both.done()
+    assert both.work.progress() > before
 
 
 def test_the_timeout_is_the_longest():

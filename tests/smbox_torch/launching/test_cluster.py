@@ -58,8 +58,8 @@ def test_nodes_reach_the_memory_over_tcp(nodes: int, transport: str | None):
 
 
 def test_threads_are_shared_out_unless_told():
-    plan = Plan(["x"], per_node=1000)
-    assert worker_env(plan, {}, 0, run=RUN)["OMP_NUM_THREADS"] == "1"
+    for plan in (Plan(["x"], per_node=1000), Plan(["x"], nodes=1000)):
+        assert worker_env(plan, {}, 0, run=RUN)["OMP_NUM_THREADS"] == "1"
     told = worker_env(plan, {"OMP_NUM_THREADS": "7"}, 0, run=RUN)
     assert told["OMP_NUM_THREADS"] == "7"
 
@@ -79,10 +79,13 @@ def test_torchruns_variables_are_not_there_unless_asked_for(inherited):
         "OMP_NUM_THREADS",
         "PYTHONUNBUFFERED",
     }
-    asked = worker_env(Plan(["x"], nodes=2, torchrun_env=True), inherited, 1, run=RUN)
+    plan = Plan(["x"], nodes=2, torchrun_env=True, on_failure=OnFailure.RESTART_ALL)
+    asked = worker_env(plan, inherited, 1, run=RUN, restart=2)
     named = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
     assert [asked[name] for name in named] == ["1", "0", "2", "127.0.0.1", "1"]
     assert asked["TORCHELASTIC_RUN_ID"] == "r"
+    assert asked["TORCHELASTIC_RESTART_COUNT"] == "2"
+    assert asked["TORCHELASTIC_MAX_RESTARTS"] == str(RESTARTS)
     assert "TORCHELASTIC_USE_AGENT_STORE" not in asked
     own = {name: value for name, value in asked.items() if name.startswith("SMBOX_")}
     asked_for = {name: value for name, value in asked.items() if name not in own}
@@ -119,8 +122,9 @@ def test_restarts_have_a_default_where_something_starts_again():
 def test_several_nodes_need_an_address_that_they_reach():
     Plan(["x"], nodes=1, address="ipc:///tmp/box")
     Plan(["x"], nodes=2, address="tcp://10.0.0.1:7070")
-    with pytest.raises(ConfigError, match="over tcp"):
-        Plan(["x"], nodes=2, address="ipc:///tmp/box")
+    for address in ("ipc:///tmp/box", "tcp://10.0.0.1:7070,ipc:///tmp/box"):
+        with pytest.raises(ConfigError, match="over tcp"):
+            Plan(["x"], nodes=2, address=address)
 
 
 def test_a_free_port_is_one():
@@ -141,6 +145,7 @@ def test_ranks_of_a_scheduler_are_consecutive_on_each_host():
     assert [world.group_rank for world in found] == [0, 0, 1, 1]
     assert {world.world_size for world in found} == {4}
     assert {world.groups for world in found} == {2}
+    assert [place["LOCAL_RANK"] for _, place in ranked("abb")] == [0, 0, 1]
 
 
 def test_hosts_of_a_scheduler_may_differ_in_size():

@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import selectors
 import signal
 import subprocess
 import sys
@@ -12,9 +13,13 @@ import psutil
 import pytest
 from rich.console import Console
 
-from smbox_torch.launching.cluster import OnFailure, Plan
+from smbox_torch.launching.children import listen
+from smbox_torch.launching.cluster import OnFailure, Plan, Run
 from smbox_torch.launching.display import Display
 from smbox_torch.launching.launcher import Launcher
+from smbox_torch.launching.local_host import LocalHost
+from smbox_torch.launching.serving import Serving
+from smbox_torch.launching.workers import Workers
 
 NODE = """
 import json, os, pathlib, signal, sys
@@ -102,6 +107,31 @@ def test_a_worker_that_a_signal_killed_is_the_first_to_fail(run):
     )
     assert code == 128 + signal.SIGKILL
     assert "rank 1 (node 0, local rank 1): signal SIGKILL" in shown
+
+
+def test_of_workers_that_ended_together_the_killed_one_failed_first():
+    class Ended:
+        pipes = ()
+
+        def __init__(self, exit_code: int):
+            self.pidfd, self.exit_code = os.eventfd(1), exit_code
+            self.own = [self.pidfd]
+
+        def reap(self) -> bool:
+            os.close(self.pidfd)
+            return True
+
+    plan = Plan(["x"], per_node=2)
+    display = Display([0, 0], Console(file=io.StringIO()))
+    workers = Workers(plan, display, {}, Serving([LocalHost(["x"])], []), Run("r", "", 1), 0)
+    for code in (1, -signal.SIGKILL):
+        workers._children.append(Ended(code))
+        workers._again.append(0)
+    with selectors.DefaultSelector() as selector:
+        for child in workers._children:
+            listen(selector, child)
+        workers._watch(selector)
+    assert (workers.failed, workers.exit_code) == (1, -signal.SIGKILL)
 
 
 def test_all_start_again_as_often_as_told(run, tmp_path: Path):

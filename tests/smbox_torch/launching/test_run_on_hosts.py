@@ -203,9 +203,9 @@ def test_a_host_whose_connection_ends_is_lost_and_named(run, tmp_path: Path, fil
         "if os.environ['SMBOX_RANK'] == '1': psutil.Process(os.getppid()).kill()\n"
         "signal.pause() if os.environ['SMBOX_GROUP_RANK'] == '1' else print('finished')\n"
     )
-    words = ["--hosts", file, "--address", "tcp://127.0.0.1:9", "--on-failure", "continue"]
+    words = ["--hosts", file, "--address", "tcp://127.0.0.1:9", "--on-failure", "restart"]
     done, shown, _ = run(*words, script(tmp_path, code), cwd=tmp_path, python=sys.executable)
-    assert done == 255
+    assert done == 255  # its workers are not started again, and the others continue
     assert "smbox run: host b: its connection has ended" in shown
     assert "rank 2 (host b, local rank 1): exit code 255" in shown
     assert "[rank 0] finished" in shown

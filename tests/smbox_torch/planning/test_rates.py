@@ -54,7 +54,7 @@ def test_bytes_are_those_of_the_busiest_worker_and_node():
     ring = predict("ring", setup(4), RATES, batch=8)
     assert (ring.worker_out, ring.worker_in, ring.node_out) == (1.5 * S, 1.5 * S, 0)
     striped = predict("easgd-striped", setup(6, period=5, nodes=3), RATES, batch=8)
-    assert striped.worker_out == pytest.approx(S / 5)
+    assert striped.worker_out == striped.worker_in == pytest.approx(S / 5)
     assert striped.node_in == pytest.approx(6 / 3 * S / 5)
 
 
@@ -67,6 +67,7 @@ def test_a_group_that_is_not_full_exchanges_too():
     ("method", "workers", "rates", "resource"),
     [
         ("easgd", 6, RATES, Resource.COMPUTE),
+        ("server-sync", 1, RATES, Resource.WORKER_LINK),  # 2 s out and 1 s in, 2 s of computing
         ("server-async", 6, RATES, Resource.NODE_LINK),
         ("ring", 200, Rates(100 / PAYLOAD, 0.0, 100.0), Resource.WORKER_LINK),
         ("server-async", 6, Rates(800e3, 0.0, 0.1), Resource.NODE_PROCESSOR),
@@ -90,3 +91,6 @@ def test_messages_that_wait_for_one_another_cost_a_latency_each():
     assert found.iteration_s == pytest.approx(2 + 1.5 + 2 * 6 * 0.01)
     found = predict("easgd", setup(1), rates, batch=8)
     assert found.iteration_s == pytest.approx(2 + (1 + 2 * 0.01) / 10)
+    # four round trips to push and meet, two to pull
+    found = predict("server-sync", setup(1), rates, batch=8)
+    assert found.iteration_s == pytest.approx(2 + 2 + 1 + 2 * (4 + 2) * 0.01)
