@@ -15,6 +15,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 import re
+import shlex
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -279,12 +280,10 @@ def _read(path: Path, form: type[Form], *, is_secret: bool = False) -> Form:
         ) from error
     if not stat.S_ISREG(mode):
         raise ConfigError("the key is not a regular file", key=str(path))
-    excess = mode & (0o077 if is_secret else 0o002)
-    if excess:
+    if excess := mode & (0o077 if is_secret else 0o002):
+        step = f"run chmod {mode & 0o777 & ~excess:o} {shlex.quote(str(path))}"
         raise ConfigError(
-            f"other users may read or change this file: chmod {mode & 0o777 & ~excess:o} it",
-            key=str(path),
-            mode=f"{mode & 0o777:o}",
+            f"other users may read or change this file: {step}", mode=f"{mode & 0o777:o}"
         )
     return toml.decode(text, form, "this is not a key file", key=str(path))
 
