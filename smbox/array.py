@@ -192,9 +192,8 @@ def _untyped(value: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
     if found.dtype.kind == "f" and dtype.kind not in "biu":  # may be rounded
         fits = bool((np.isfinite(found) == np.isfinite(taken)).all())
     else:  # compared as Python's numbers: numpy would round large integers
-        held = taken if dtype.kind in "biu" else taken.astype(np.float64)
         is_same_kind = (found.dtype.kind == "b") == (dtype.kind == "b")
-        fits = is_same_kind and held.tolist() == np.array(value, object).tolist()
+        fits = is_same_kind and taken.tolist() == np.array(value, object).tolist()
     if not fits:
         raise LayoutMismatchError(
             "these numbers do not fit the dtype: give an array of it",
