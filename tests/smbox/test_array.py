@@ -85,6 +85,14 @@ def test_another_shape_is_refused(shape):
         source_array(np.zeros(4, F32), F32, shape)
 
 
+@pytest.mark.parametrize("dtype", ["float64", ml_dtypes.bfloat16, "int16"])
+def test_only_float32_takes_narrower_floats(dtype):
+    half = np.zeros(2, np.float16)
+    assert source_array(half, F32, (2,), may_be_narrower=True) is half
+    with pytest.raises(LayoutMismatchError, match="another dtype"):
+        source_array(half, np.dtype(dtype), (2,), may_be_narrower=True)
+
+
 def test_buffers_are_arrays_of_their_own_type():
     assert source_array(b"abc", np.dtype("uint8"), (3,)).tolist() == [97, 98, 99]
     typed = array.array("f", [1.0, 2.0])
@@ -161,6 +169,7 @@ def test_numbers_take_bfloat16():
         (-(2**63), "float16"),  # both casts give -2**63: to float16 and back
         ([-(2**63), 1], "float16"),
         (2**63 + 1, "float32"),
+        (257, ml_dtypes.bfloat16),
         ([2**53 + 1, 1.0], "int64"),  # numpy makes floats of both, and rounds the first
     ],
 )

@@ -13,7 +13,7 @@ import pytest
 
 from smbox import sync
 from smbox.errors import ConfigError, LayoutMismatchError, RequestTimeoutError
-from smbox.memory.kernels import BarrierWord
+from smbox.memory.kernels import BarrierWord, KernelCode
 from smbox.memory.layout import RegionKind
 from smbox.testing.contract_tools import in_threads
 
@@ -83,6 +83,21 @@ def test_who_was_met_in_the_last_moment_has_met(box, monkeypatch):
     monkeypatch.setattr(sync, "_withdraw", late)
     assert box.barrier("close", 2, timeout_s=0.01) == 0
     assert words(box, "close")[: BarrierWord.MEMBERS] == [1, 0, 2]
+
+
+def test_an_arrival_that_was_never_sent_has_met_nobody(box, monkeypatch):
+    box.barrier("again", 1)
+    begin = sync._begin
+
+    def unsent(paths, info, kernel, member):
+        if kernel == KernelCode.ARRIVE:
+            raise RequestTimeoutError("it was not sent")
+        return begin(paths, info, kernel, member)
+
+    monkeypatch.setattr(sync, "_begin", unsent)
+    with pytest.raises(RequestTimeoutError):
+        box.barrier("again", 1)
+    assert words(box, "again")[: BarrierWord.MEMBERS] == [1, 0, 1]
 
 
 def test_an_arrival_that_cannot_be_taken_back_is_told_within_a_second(box, held):

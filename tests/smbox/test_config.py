@@ -10,6 +10,8 @@ from smbox.errors import ConfigError
 
 def test_an_empty_environment_gives_the_defaults():
     assert ClientConfig.from_env({}) == ClientConfig()
+    empty = {"SMBOX_ADDRESS": "", "SMBOX_TRANSPORT": "", "SMBOX_KEY": ""}
+    assert ClientConfig.from_env(empty) == ClientConfig()
 
 
 def test_every_setting_has_its_variable():
@@ -38,6 +40,7 @@ def test_an_endless_timeout_is_a_timeout():
     "settings",
     [
         {"address": "10.0.0.5:7070"},
+        {"address": "tcp://10.0.0.5:65536"},
         {"transport": "rdma"},
         {"timeout_s": 0},
         {"timeout_s": math.nan},

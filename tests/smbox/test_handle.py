@@ -128,6 +128,9 @@ def test_an_error_of_the_first_wait_is_raised_again_without_a_try():
         with pytest.raises(RegionFreedError):
             request.wait()
     assert len(script.deadlines) == 1
+    with pytest.raises(RegionFreedError):
+        request.finish()
+    assert (request.is_over, script.cancelled) == (False, False)
 
 
 def test_finish_cancels_when_it_is_interrupted():

@@ -45,6 +45,9 @@ class Step:
     def facts(self):
         return {"left": self.left}
 
+    def cancel(self):
+        pass
+
 
 def handle(turns, value=None, error=None, timeout_s=NEVER_S, known="none"):
     return Handle("get", Step(turns, error, known), lambda: value, timeout_s)
@@ -75,6 +78,18 @@ def test_a_timeout_leaves_all_under_way():
     assert caught.value.facts["outcome"] == "partial"
     assert not both.done()
     assert when_all([handle(1, known="all"), handle(1, known="unknown")]).outcome() == "unknown"
+
+
+def test_facts_are_those_of_the_first_that_goes_on():
+    assert when_all([handle(9), handle(4)]).work.facts() == {"left": 9}
+
+
+def test_the_outcome_of_all_that_were_cancelled_is_asked_for():
+    each = [handle(math.inf, known="unknown"), handle(1, known="unknown"), handle(1)]
+    both = when_all(each).work
+    both.cancel()
+    assert not both.advance(0.0)
+    assert [request.work.left for request in each[1:]] == [0, 1]
 
 
 def test_each_request_that_ends_is_progress():

@@ -140,10 +140,10 @@ def test_all_start_again_as_often_as_told(run, tmp_path: Path):
         "sys.exit(3 if restart < 2 and rank == 0 else 0)",
         per_node=2,
         on_failure=OnFailure.RESTART_ALL,
-        restarts=2,
+        restarts=3,
     )
     assert code == 0
-    assert "starting all again (restarts left: 2)" in shown
+    assert "starting all again (restarts left: 3)" in shown
     assert {path.name for path in tmp_path.glob("0.*")} == {"0.0", "0.1", "0.2"}
     assert len((tmp_path / "node").read_text().split()) == 1
 
