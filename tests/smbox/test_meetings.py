@@ -157,6 +157,14 @@ def test_an_end_waits_without_limit_for_the_living_and_names_them(
     assert ended == ["one"]
 
 
+def test_who_joins_begins_where_the_living_are(box, join):
+    left = join(box)
+    for _ in range(2):
+        left.meet(timeout_s=WAIT_S)
+    left.leave()
+    assert (join(box).met, join(box).met) == (0, 0)
+
+
 def test_a_meeting_ends_for_who_loses_its_rank_in_it(box, join, die, monkeypatch):
     one, _other = join(box, lease_s=0.1), join(box)
     die(one)

@@ -87,3 +87,11 @@ def test_living_members_of_another_launch_are_no_earlier_start(box, until, join)
         other.leave()
         until(lambda: one.workers == 1)
         one.finish(timeout_s=WAIT_S)
+
+
+@pytest.mark.parametrize("start", [{}, {"restart": 1}])
+def test_a_start_without_a_launch_finds_the_members_of_any_launch(box, join, start):
+    other = join(box, rank=1, expected=2, launch="run", lease_s=WAIT_S)
+    with join(box, rank=0, expected=2, **start) as one:
+        assert (one.never_came, one.workers) == ([], 2)
+    other.leave()

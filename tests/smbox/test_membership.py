@@ -11,15 +11,13 @@ import weakref
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from msgspec.structs import replace
 
 import smbox
 from smbox.deadline import left_s
 from smbox.errors import ConfigError, LeaseLostError, RankTakenError
 from smbox.heartbeat import LEAVE_TIMEOUT_S
-from smbox.lease import Lease, expire
+from smbox.lease import Lease
 from smbox.member_record import Record
-from smbox.roster import Roster
 
 LEASE_S = 0.6
 WAIT_S = 60.0
@@ -203,22 +201,6 @@ def test_a_closed_box_leaves(solo, box, join):
     assert one.missing() == []
     with pytest.raises(LeaseLostError):
         other.check()
-
-
-def test_late_is_who_joins_once_a_process_here_was_killed(box, join, die):
-    killed, roster = join(box, lease_s=WAIT_S), Roster(box, "run")
-    die(killed)
-    record = roster.seen.records[0]
-    roster.write(0, replace(record, pid_started=record.pid_started + 1))
-    successor = join(box)
-    assert (successor.rank, successor.late) == (0, True)
-
-
-def test_a_member_that_seems_expired_still_counts_as_a_worker(box, join):
-    member = join(box, lease_s=WAIT_S)
-    place = Roster(box, "run").place(0)
-    assert expire(place, int(place.get()[0, 0]))
-    assert (member.count, member.workers) == (0, 1)
 
 
 def test_the_box_forgets_what_has_left(box, until):

@@ -102,6 +102,7 @@ def test_the_dot_product_is_that_of_all_parts(region, box):
     other = box.create("other", init=2 * X, layout="striped")
     assert region.dot(other) == float((2 * X * X).sum())
     assert region[2:8].dot_nb(other[2:8]).result() == float((2 * X * X)[2:8].sum())
+    assert region[:2].dot(other[1:3]) == float((2 * X[:2] * X[1:3]).sum())
     region[1:9].scale(0.5)
     assert region.get().tolist() == [*X[:1].tolist(), *(X[1:9] / 2).tolist(), *X[9:].tolist()]
 

@@ -9,7 +9,14 @@ import sys
 import psutil
 import pytest
 
-from smbox_torch.launching.children import Child, Lines, Pipe, described, end_all
+from smbox_torch.launching.children import (
+    LINE_NBYTES_MAX,
+    Child,
+    Lines,
+    Pipe,
+    described,
+    end_all,
+)
 
 LONG_S = 60.0
 
@@ -155,6 +162,16 @@ def test_one_that_prints_much_while_it_ends_is_listened_to(start):
 def test_a_command_that_cannot_be_started_leaves_nothing():
     with pytest.raises(FileNotFoundError):
         Child(["/nowhere/at-all"], {}, Lines(print))
+
+
+def test_output_without_a_newline_is_passed_on_in_pieces():
+    taken: list[str] = []
+    lines = Lines(taken.append)
+    for _ in range(3):
+        lines.feed(b"x" * LINE_NBYTES_MAX)
+    assert [len(each) for each in taken] == [2 * LINE_NBYTES_MAX]
+    lines.end()
+    assert [len(each) for each in taken[1:]] == [LINE_NBYTES_MAX]
 
 
 def test_ends_are_worded():

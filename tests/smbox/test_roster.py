@@ -1,0 +1,49 @@
+"""The roster: which holders an observer counts as dead, and when."""
+
+from __future__ import annotations
+
+import time
+
+from msgspec.structs import replace
+
+from smbox import roster
+from smbox.lease import expire
+from smbox.roster import Roster
+
+WAIT_S = 60.0
+
+
+def test_late_is_who_joins_once_a_process_here_was_killed(box, join, die):
+    killed, observer = join(box, lease_s=WAIT_S), Roster(box, "run")
+    die(killed)
+    record = observer.seen.records[0]
+    observer.write(0, replace(record, pid_started=record.pid_started + 1))
+    successor = join(box)
+    assert (successor.rank, successor.late) == (0, True)
+
+
+def test_a_member_that_seems_expired_still_counts_as_a_worker(box, join):
+    member = join(box, lease_s=WAIT_S)
+    place = Roster(box, "run").place(0)
+    assert expire(place, int(place.get()[0, 0]))
+    assert (member.count, member.workers) == (0, 1)
+
+
+def test_a_member_does_not_expire_itself(box, join, die):
+    member = join(box, lease_s=0.1)
+    die(member)
+    for _ in range(8):
+        time.sleep(0.03)
+        assert member.count == 1
+
+
+def test_a_renewal_in_the_last_moment_keeps_a_rank(box, join, die, monkeypatch):
+    """The holder renews between an observer's read and its mark."""
+    marks, member = [], join(box, lease_s=0.1)
+    die(member)
+    monkeypatch.setattr(roster, "expire", lambda *_, **__: marks.append(1))
+    observer = Roster(box, "run")
+    for _ in range(8):
+        time.sleep(0.03)
+        assert observer.read().alive() == [0]
+    assert marks
