@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from memnode.config import Bind, NodeConfig
@@ -17,7 +19,7 @@ def test_addresses():
 @pytest.mark.parametrize(
     "address",
     ["", "127.0.0.1:1", "tcp://", "tcp://host", "tcp://:1", "tcp://h:x", "tcp://h:70000", "tcp://::1:1",
-     "udp://h:1", "ipc://", "ipc://" + "x" * 108],
+     "udp://h:1", "ipc://", "ipc://" + "x" * 108, "ipc://" + "ü" * 54],
 )  # fmt: skip
 def test_what_is_no_address(address):
     with pytest.raises(ConfigError):
@@ -61,6 +63,9 @@ def test_an_open_address_needs_insecure():
         {"memory_nbytes": 4096},
         {"memory_nbytes": 10**20},
         {"parent_pid": 0},
+        {"node_id": -1},
+        {"node_id": 1 << 16},
+        {"insecure": True, "keys": Path("keys")},
     ],
 )
 def test_impossible_settings_are_refused_when_made(wrong):

@@ -73,12 +73,13 @@ def test_a_memnode_in_the_current_directory_is_not_run(start):
 
 
 def test_ids_ports_and_names_follow_one_another():
-    config = NodeConfig((Bind.parse("tcp://127.0.0.1:7070"),), name="lab", node_id=4)
-    made = members(config, 3)
+    binds = (Bind.parse("tcp://127.0.0.1:7070"),)
+    made = members(NodeConfig(binds, name="lab", node_id=4, parent_pid=1), 3)
     assert [each.binds[0].address for each in made] == [
         f"tcp://127.0.0.1:{port}" for port in (7070, 7071, 7072)
     ]
     assert [each.node_id for each in made] == [4, 5, 6]
+    assert {each.parent_pid for each in made} == {None}  # the group stops its nodes
     assert [each.name for each in made] == ["lab-0", "lab-1", "lab-2"]
     paths = members(NodeConfig((Bind.parse("ipc:///run/n"),)), 2)
     assert [each.binds[0].address for each in paths] == ["ipc:///run/n.0", "ipc:///run/n.1"]

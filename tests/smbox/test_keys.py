@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import time
 
 import pytest
 
@@ -91,6 +92,17 @@ def test_an_expired_key_is_refused_before_anything_is_sent(folder):
     yesterday = today() - dt.timedelta(days=1)
     assert Authorised("a", Role.READ, expires=today()).is_valid(yesterday)
     assert not Authorised("a", Role.READ, expires=today()).is_valid(today())
+
+
+def test_a_key_expires_at_one_moment_in_all_time_zones(monkeypatch):
+    try:
+        for zone in ("A-14", "B+12"):  # at any time one of them has another date than UTC
+            monkeypatch.setenv("TZ", zone)
+            time.tzset()
+            assert today() == dt.datetime.now(dt.UTC).date()
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 BROKEN = {

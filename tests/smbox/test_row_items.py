@@ -47,10 +47,12 @@ def test_a_slice_shifts_the_rows(info):
     assert one.first == 96 + TORN * ROW
 
 
-def test_requests_stay_within_their_limit(info):
-    row = 64 * 1024
-    operations = items_of(info, [3] * 40, row)
-    assert len(operations) == 3
+@pytest.mark.parametrize(
+    ("places", "row", "requests"), [([3] * 40, 64 * 1024, 3), (range(STRIPE_NBYTES // 8), 8, 2)]
+)
+def test_requests_stay_within_their_limit(info, places, row, requests):
+    operations = items_of(info, places, row)
+    assert len(operations) == requests
     assert all(each.source.size <= REQUEST_NBYTES_MAX for each in operations)
 
 

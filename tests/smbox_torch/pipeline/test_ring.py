@@ -1,0 +1,41 @@
+"""Messages between stages, without stages: headers, and which tensors fit into a slot."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from smbox_torch.pipeline.ring import HEADER_NBYTES, Header, TensorSpec
+
+SPEC = TensorSpec((4, 3), "float32")
+
+
+@pytest.mark.parametrize("loss", [0.1, 1e300, -math.inf])
+def test_a_header_says_the_same_after_its_way(loss):
+    header = Header(7, True, 2, 3, 1 << 40, False, loss)
+    assert Header.of(header.words()) == header
+    assert Header.of(header.words()).loss == loss  # the same number at every stage
+
+
+@pytest.mark.parametrize(
+    ("tensor", "fits"),
+    [
+        (torch.zeros(4, 3), True),
+        (torch.zeros(1, 3), True),
+        (torch.zeros(5, 3), False),
+        (torch.zeros(4, 2), False),
+        (torch.zeros(12), False),
+        (torch.zeros(4, 3, dtype=torch.float64), False),
+        (torch.zeros(4, 3).to_sparse(), False),
+        ([[0.0] * 3] * 4, False),
+    ],
+)
+def test_a_tensor_has_at_most_the_rows_that_were_agreed_on(tensor, fits):
+    assert SPEC.matches(tensor) is fits
+
+
+@pytest.mark.parametrize(("rows", "units"), [(0, 1), (5, 2), (6, 3)])
+def test_a_slot_has_room_for_header_and_elements(rows, units):
+    assert TensorSpec((rows, 3), "float32").slot_nbytes == units * HEADER_NBYTES
