@@ -12,6 +12,14 @@ import pytest
 from memnode import cli
 from memnode.cli import config_of, main, parser, ready_line
 from memnode.config import Bind
+from smbox.errors import (
+    ConfigError,
+    ConnectError,
+    NativeError,
+    OutOfMemoryError,
+    SegmentError,
+    SystemLimitError,
+)
 from smbox.memory.segment import listing
 
 ADDRESS = "tcp://127.0.0.1:7070"
@@ -64,6 +72,26 @@ def test_the_ready_line():
 def test_what_can_never_work_is_status_2(arguments, capsys):
     assert main(arguments) == cli.EXIT_CONFIG
     assert capsys.readouterr().err.startswith("memnode: ")
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (ConfigError("x"), 2),
+        (SegmentError("x"), 3),
+        (SystemLimitError("x"), 3),
+        (OutOfMemoryError("x"), 3),
+        (ConnectError("x"), 4),
+        (NativeError("x"), 1),
+        (ZeroDivisionError("x"), 1),
+    ],
+)
+def test_each_error_has_its_status(monkeypatch, error, status):
+    def fail(*_, **__):
+        raise error
+
+    monkeypatch.setattr(cli, "_serve", fail)
+    assert main([]) == status
 
 
 def test_a_process_says_why_it_ends(capfd):

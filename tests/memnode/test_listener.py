@@ -83,6 +83,16 @@ def test_port_0_takes_a_free_port(listener):
     assert not listener.address.endswith(":0")
 
 
+@pytest.mark.parametrize(
+    ("address", "is_open"),
+    [("tcp://127.0.0.1:0", False), ("ipc://@{name}", False), ("tcp://0.0.0.0:0", True)],
+)
+def test_addresses_of_this_host_alone_ask_for_the_cookie(context, address, is_open):
+    listener = Listener(context, Bind.parse(address.format(name=secrets.token_hex(8))))
+    assert listener.is_open is is_open
+    listener.close()
+
+
 def test_frames_come_and_go(dealer, listener):
     client = dealer(listener.address)
     client.send_multipart([b"head", b"body"])

@@ -7,7 +7,7 @@ import time
 from msgspec.structs import replace
 
 from smbox import roster
-from smbox.lease import expire
+from smbox.lease import Lease, expire
 from smbox.roster import Roster
 
 WAIT_S = 60.0
@@ -47,3 +47,16 @@ def test_a_renewal_in_the_last_moment_keeps_a_rank(box, join, die, monkeypatch):
         time.sleep(0.03)
         assert observer.read().alive() == [0]
     assert marks
+
+
+def test_a_record_says_nothing_about_the_next_holder(box, join, die):
+    """Between the take and the record of a successor, that of a dead process is still there."""
+    killed, observer = join(box, lease_s=WAIT_S), Roster(box, "run")
+    die(killed)
+    record = observer.seen.records[0]
+    observer.write(0, replace(record, pid_started=record.pid_started + 1))
+    observer = Roster(box, "run")
+    assert observer.seen.is_free(0)
+    assert Lease(observer.place(0), WAIT_S).take(1, (0, 0))
+    for view in (observer.read(), Roster(box, "run").seen):
+        assert (view.is_free(0), view.of(0).alive, view.of(0).pid) == (False, True, None)

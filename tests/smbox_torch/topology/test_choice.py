@@ -11,6 +11,7 @@ import pytest
 
 from smbox.errors import ConfigError
 from smbox_torch.topology import Link, Links, choose
+from smbox_torch.topology.prediction import mean_s, move_s
 
 MB = 1_000_000
 FAST, SLOW = 250.0 * MB, 12.5 * MB  # 2 Gbit/s, 100 Mbit/s
@@ -132,7 +133,7 @@ NEAR, FAR = Link(2e-4, FAST, FAST), Link(2e-4, SLOW, SLOW)
 
 
 def test_workers_of_a_host_stay_together_and_are_led_by_their_lowest_rank():
-    topology = chosen(hosts_of_two(LOCAL, FASTER, FAR, FAR, FAR, FAR))
+    topology = chosen(hosts_of_two(LOCAL, FASTER, FAR, FAR, FAR, FAR), center=7)
     assert [group.ranks for group in topology.groups] == [(0, 1), (2, 3), (4, 5)]
     assert topology.center == 7
     assert {group.node for group in topology.groups} == {None}
@@ -165,6 +166,13 @@ def test_workers_that_only_meet_over_a_slow_link_form_no_group():
     assert topology.groups[0].node == 0
 
 
+def test_hosts_that_are_near_to_a_third_alone_form_no_group_of_three():
+    """A mean waits for the slowest pair, which meets at neither of the two nodes."""
+    near, far = Link(2e-4, FAST, FAST), Link(2e-4, SLOW, SLOW)
+    rows = ((near, far), (near, near), (far, near))
+    assert members(chosen(Links(rows, (0, 1), (0, 1, 2)))) == [{0, 1}, {2}]
+
+
 def test_ties_are_broken_by_rank_and_node_whatever_the_time():
     first, second = (chosen(links_of([4, 4])) for _ in range(2))
     assert first == second
@@ -178,6 +186,19 @@ def test_all_workers_read_the_same_from_the_same_array():
     assert again == links
     assert chosen(again) == chosen(links)
     assert str(chosen(again)) == str(chosen(links))
+
+
+def test_workers_of_a_host_share_its_link_and_a_root_does_not_get_its_own_move():
+    slow, fast = Link(0.0, 100.0, 50.0), Link(0.0, 1000.0, 500.0)
+    links = Links(((slow,), (slow,), (fast,)), (7,), (0, 0, 1))
+    assert mean_s(links, (0, 1, 2), 0, 100.0) == pytest.approx(2 * 1.0 + 2 * 2.0)
+    assert move_s(links, (0, 1, 2), 0, 100.0) == pytest.approx(1.0 + 2.0)
+
+
+def test_one_host_is_one_group_for_one_reason():
+    topology = chosen(hosts_of_two(LOCAL, LOCAL))
+    assert members(topology) == [{0, 1}]
+    assert topology.reason == "one group: all workers share the memory of one host"
 
 
 def test_a_run_of_many_hosts_is_divided_in_seconds():
