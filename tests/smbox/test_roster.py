@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 
+import pytest
 from msgspec.structs import replace
 
 from smbox import roster
+from smbox.errors import RequestTimeoutError
 from smbox.lease import Lease, expire
 from smbox.roster import Roster
 
@@ -35,6 +37,22 @@ def test_a_member_does_not_expire_itself(box, join, die):
     for _ in range(8):
         time.sleep(0.03)
         assert member.count == 1
+
+
+def test_nobody_expires_while_the_node_does_not_answer(box, join, die, monkeypatch):
+    """Mapped memory is read then, but members on other hosts cannot renew their leases."""
+
+    def silent(*_, **__):
+        raise RequestTimeoutError("the node did not answer")
+
+    die(join(box, lease_s=0.1))
+    observer = Roster(box, "run")
+    monkeypatch.setattr(box, "attach", silent)
+    for _ in range(8):
+        time.sleep(0.03)
+        with pytest.raises(RequestTimeoutError):
+            observer.ask_node(0.01)
+        assert observer.read().alive() == [0]
 
 
 def test_a_renewal_in_the_last_moment_keeps_a_rank(box, join, die, monkeypatch):

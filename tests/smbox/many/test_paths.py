@@ -7,7 +7,7 @@ from inspect import signature
 import numpy as np
 import pytest
 
-from smbox.errors import ConfigError
+from smbox.errors import ConfigError, PeerLostError
 from smbox.many.paths import ManyPath
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.paths.local import LocalPath
@@ -49,3 +49,18 @@ def test_a_share_that_cannot_be_started_has_no_effect(box):
         handle.wait()
     assert handle.outcome() == "partial"
     assert handle.ranges_done() == [(0, 16), (32, 48)]
+
+
+def test_a_flush_of_a_lost_node_still_completes_the_changes_at_the_others(box, monkeypatch):
+    flushed, first, *others = [], *box._many.nodes.values()
+
+    def lost(**_):
+        raise PeerLostError("the node is lost")
+
+    monkeypatch.setattr(first.box, "flush", lost)
+    for node in others:
+        monkeypatch.setattr(node.box, "flush", lambda node=node, **_: flushed.append(node))
+    with pytest.raises(PeerLostError) as caught:
+        box.flush()
+    assert caught.value.facts["node"] == first.id
+    assert flushed == others

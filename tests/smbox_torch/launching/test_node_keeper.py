@@ -74,6 +74,7 @@ def test_a_node_that_dies_comes_back_on_its_name_and_address(keep):
     assert keeper.child.pid != pid
     assert keeper.address == "tcp://127.0.0.1:1234"
     assert after[after.index("--name") + 1] == before[before.index("--name") + 1]
+    assert after[after.index("--bind") + 1] == keeper.address
     assert any("SIGKILL" in note for note in notes)
 
 

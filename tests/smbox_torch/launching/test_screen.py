@@ -33,6 +33,7 @@ def lines_of(text: str | bytes, cut: int = 1 << 20) -> list[str]:
         ("\rlonger\rbar", ["barger"]),
         ("\rlonger\r\x1b[2Kbar", ["bar"]),
         ("\rlonger\r      \rdone", ["done"]),
+        ("\rlonger\r      \r\nnext", ["next"]),  # a bar that was wiped out
         ("ab\x1b[Kc\x1b[1mbold\x1b[0m", ["abcbold"]),
         ("\x1b]0;title\x07text\x1b]8;;http://x\x1b\\link", ["textlink"]),
         ("abc\b\bX", ["aXc"]),

@@ -138,6 +138,7 @@ def pair_of(vectors, gradient, after, step):
         ("float32", 1e-30, 1e-30 * (1 - 2**-10), 1e38),  # s.y / y.y is, as float32
         ("float32", 1e30, 0.0, 1e-44),  # s.y / y.y is no normal float32
         ("float64", 1.0, 1.0, 1.0),  # y is 0
+        ("float64", 1.0, 1.0 - 2.0**-53, 1.0),  # s.y is the rounding error of step g.d
         ("float64", 1.0, 2.0, 1.0),  # s.y is negative
         ("float64", 1.0, float("nan"), 1.0),
         ("float64", 1.0, float("inf"), 1.0),
