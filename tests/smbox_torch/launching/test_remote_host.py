@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from smbox.errors import ConnectError
-from smbox_torch.launching import host_command, remote_host
+from smbox_torch.launching import agent, host_command, remote_host
 from smbox_torch.launching.children import Lines, Running, end_all
 from smbox_torch.launching.cluster import Plan
 from smbox_torch.launching.frames import BEGIN, Kind, encode
@@ -239,3 +239,28 @@ def test_a_host_that_tells_no_end_is_lost(monkeypatch):
         end_all([child], 0.1)
         assert child.exit_code == remote_host.LOST
     assert notes == ["host a: its connection has ended (it has not answered for 1 s)"]
+
+
+def test_a_process_on_a_host_has_the_login_below_what_the_launcher_tells(monkeypatch, tmp_path):
+    started: list[dict[str, str]] = []
+
+    def begin(_argv, env, *_, **__):
+        started.append(env)
+        raise OSError("not started")
+
+    monkeypatch.setattr(agent, "Child", begin)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    login = {"SMBOX_KEY": "the login's", "PLACE": "the login", "OWN": "the login", "RANK": "7"}
+    for name, value in login.items():
+        monkeypatch.setenv(name, value)
+    with open(os.devnull, "wb") as events:
+        on_host = agent.Agent(0, events.fileno())
+        told = {"folder": str(tmp_path), "env": {}, "words": [], "workers": 1000}
+        on_host._prepare(told | {"grace_s": 1.0})
+        order = {"argv": ["x"], "env": {"PLACE": "told"}, "segments": [], "at_death": 9}
+        on_host._start(1, order)
+    (env,) = started
+    assert (env["PLACE"], env["OWN"], env["OMP_NUM_THREADS"]) == ("told", "the login", "1")
+    assert "SMBOX_KEY" not in env
+    assert "RANK" not in env

@@ -89,7 +89,7 @@ def file(tmp_path: Path, ssh: str, address: str) -> str:
     path.write_text(
         "".join(
             f'[[host]]\nname = "{name}"\naddress = "{address}"\nworkers = {workers}\n'
-            f"enter = {json.dumps([ssh, name])}\n"
+            f'enter = {json.dumps([ssh, name])}\nenv = {{PLACE = "{name}"}}\n'
             for name, workers in hosts
         )
     )
@@ -101,7 +101,7 @@ def start(python: str, *words: str, cwd: Path, mark: str = "") -> subprocess.Pop
     return subprocess.Popen(
         [python, *SMBOX, "run", "--grace-s", GRACE_S, *words],
         cwd=cwd,
-        env=inherited | {MARK: mark, "RANK": "7"},
+        env=inherited | {MARK: mark, "RANK": "7", "PLACE": "the launcher"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -139,6 +139,7 @@ def test_environment_folder_arguments_and_output_pass_to_all_hosts(run, tmp_path
     assert {each["cwd"] for each in told} == {str(tmp_path)}
     assert [each["argv"] for each in told] == [["a b", "$HOME;'"]] * 3
     assert {each["HOME"] for each in told} == {"/"}  # the login's own
+    assert [each["PLACE"] for each in told] == ["a", "b", "b"]
     assert [each["SMBOX_LOCAL_RANK"] for each in told] == ["0", "0", "1"]
     assert [each["SMBOX_LOCAL_WORLD_SIZE"] for each in told] == ["1", "2", "2"]
     assert [each["SMBOX_GROUP_RANK"] for each in told] == ["0", "1", "1"]
