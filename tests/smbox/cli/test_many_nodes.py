@@ -134,6 +134,11 @@ def test_orphans_are_listed_and_removed(box, orphan, capsys):
     assert box.attach("w").get().tolist() == X.tolist()
 
 
+def test_gc_of_one_node_keeps_parts_whose_head_is_on_another(box, capsys):
+    for address in box.address.split(","):
+        assert json.loads(run(capsys, "gc", "-a", address, "--json")[1]) == []
+
+
 def test_rm_removes_an_orphan_by_its_name(box, orphan, capsys):
     assert run(capsys, "rm", orphan, "-a", box.address)[0] == 0
     assert not [told for told in listed(box, capsys) if told["name"] == orphan]

@@ -79,6 +79,15 @@ def test_memory_of_a_dead_owner_is_removed(node, dead_pid):
     assert segment.listing(f"{layout.PREFIX}{node}.") == []
 
 
+def test_memory_with_a_segment_of_another_user_is_kept(node, dead_pid, monkeypatch):
+    make(node, dead_pid, 12345)
+    is_region = layout.region_name(node, 4096).__eq__
+    monkeypatch.setattr(segment, "is_untrusted", is_region)
+    found = find(node)
+    assert found.state == "unknown"
+    assert not orphans.remove(found)
+
+
 def test_memory_in_which_a_client_still_works_is_kept(node, dead_pid):
     make(node, dead_pid, 12345)
     writer = Writer.create(node)
@@ -243,6 +252,16 @@ def test_gc_removes_with_yes_and_tells_programs(node, dead_pid, capsys, monkeypa
     (told,) = json.loads(capsys.readouterr().out)
     assert (told["node"], told["removed"], told["owner_pid"]) == (node, True, dead_pid)
     assert segment.listing(f"{layout.PREFIX}{node}.") == []
+
+
+def test_gc_tells_only_what_it_removed(node, dead_pid, capsys, monkeypatch):
+    """A node may have started under this name since the survey."""
+    make(node, dead_pid, 12345)
+    mine = find(node)
+    monkeypatch.setattr(orphans, "survey", lambda: [mine])
+    monkeypatch.setattr(orphans, "remove", lambda _: False)
+    orphans.gc(yes=True, json=True)
+    assert [told["removed"] for told in json.loads(capsys.readouterr().out)] == [False]
 
 
 def test_gc_that_can_open_too_few_files_removes_nothing_in_use(node, dead_pid, monkeypatch):

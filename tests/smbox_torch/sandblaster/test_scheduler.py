@@ -15,7 +15,9 @@ from smbox.errors import (
     RegionNotFoundError,
     RequestTimeoutError,
 )
+from smbox_torch.sandblaster import tickets
 from smbox_torch.sandblaster.scheduler import PortionScheduler
+from smbox_torch.sandblaster.shared_state import fetch_add
 from smbox_torch.sandblaster.tickets import Tickets
 
 pytestmark = pytest.mark.shares
@@ -64,6 +66,36 @@ def work(tickets, until):
     while (ticket := tickets.draw()) is not None and ticket.round <= until:
         do(tickets, ticket)
     return ticket
+
+
+def test_a_ticket_of_a_round_that_ended_meanwhile_is_no_portion(run, box, monkeypatch):
+    portions, name, _ = run(2, 1)
+    worker = Tickets(box, name, 0, WAIT_S)
+    for _ in range(2):
+        portions.begin()
+
+    def draw_late(words, number):
+        monkeypatch.undo()
+        value = fetch_add(words, number)
+        portions.begin()
+        return value
+
+    monkeypatch.setattr(tickets, "fetch_add", draw_late)
+    assert worker.draw() == (3, 0)
+    portions.close()
+
+
+def test_a_portion_of_a_round_that_was_given_up_counts_in_no_other(run, box):
+    portions, name, _ = run(1, 2)
+    late, other = (Tickets(box, name, rank, WAIT_S) for rank in range(2))
+    portions.begin()
+    given_up = late.draw()
+    portions.begin()
+    do(late, given_up)
+    do(other, other.draw())
+    assert [report.rank for report in portions.reports(WAIT_S)] == [1]
+    assert (portions.added, portions.discarded) == ([0, 1], 1)
+    portions.close()
 
 
 def test_all_portions_of_every_round_are_added_once(run, box):
