@@ -6,7 +6,7 @@ import pytest
 import zmq
 from zmq.utils import z85
 
-from memnode.access import STRANGERS_BURST, ZAP_ENDPOINT, Access, ZapHandler
+from memnode.access import STRANGERS_BURST, STRANGERS_RATE, ZAP_ENDPOINT, Access, ZapHandler
 from smbox.keys import Authorised, Role, add_client, make_node_key, read_client_key
 
 OK, LATER, REFUSED = b"200", b"300", b"400"
@@ -23,9 +23,9 @@ def ask(tmp_path):
     asking = context.socket(zmq.REQ)
     asking.connect(ZAP_ENDPOINT)
 
-    def ask(public=known, mechanism=b"CURVE"):
+    def ask(public=known, mechanism=b"CURVE", now_s=0.0):
         asking.send_multipart([b"1.0", b"7", b"smbox", b"10.0.0.9", b"", mechanism, public])
-        handler.answer(0.0)
+        handler.answer(now_s)
         version, request, status, *_ = asking.recv_multipart()
         assert (version, request) == (b"1.0", b"7")
         return status
@@ -41,6 +41,7 @@ def test_only_authorised_keys_are_let_in(ask):
     assert ask(bytes(32)) == REFUSED
     assert ask(bytes(31)) == REFUSED
     assert ask(b"", b"NULL") == REFUSED
+    assert ask(mechanism=b"PLAIN") == REFUSED
 
 
 def test_a_removed_key_makes_no_new_connection(ask, tmp_path):
@@ -63,3 +64,6 @@ def test_a_flood_of_strangers_keeps_no_authorised_client_out(ask):
     assert found.count(REFUSED) == int(STRANGERS_BURST)
     assert found[-1] == LATER
     assert ask() == OK
+    for now_s, answered in ((1.0, STRANGERS_RATE), (1.5, STRANGERS_RATE / 2)):
+        found = [ask(bytes(32), now_s=now_s) for _ in range(int(STRANGERS_RATE) + 10)]
+        assert found.count(REFUSED) == answered

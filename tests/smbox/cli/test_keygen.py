@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import shlex
 from contextlib import suppress
 
@@ -9,7 +10,13 @@ import pytest
 
 from smbox.cli.main import main
 from smbox.errors import ConfigError
-from smbox.keys import make_node_key, read_client_key
+from smbox.keys import make_node_key, read_client_key, today
+
+
+def test_a_key_of_one_day_is_valid_today(tmp_path):
+    with suppress(SystemExit):
+        main(["keygen", str(tmp_path), "--client", "a", "--days", "1"])
+    assert read_client_key(tmp_path / "a.key").expires == today() + dt.timedelta(days=1)
 
 
 @pytest.mark.parametrize("days", ["0", "-1", "3000000", "1000000000"])
