@@ -117,6 +117,11 @@ class SEASGD(ElasticOptimizer):
         self._adding.finish()
         return super().state_dict()
 
+    def load_state_dict(self, state_dict: dict[str, Any], *, force: bool = False) -> None:
+        """Resume from a state, after the add in flight has finished; see BoxOptimizer."""
+        self._adding.finish()
+        super().load_state_dict(state_dict, force=force)
+
     def _share(self) -> None:
         self.exchange()
 

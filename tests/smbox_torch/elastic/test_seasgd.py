@@ -103,6 +103,25 @@ def test_the_main_thread_computes_on_while_the_add_runs_and_blocks_before_the_ne
     assert one.optimizer.stats().exchanges == 2
 
 
+@pytest.mark.parametrize("loads", [False, True])
+def test_a_state_is_taken_and_loaded_after_the_add_under_way(loads: bool):
+    box = HeldBox()
+    one = worker(0, box, period=1)
+    saved = one.optimizer.state_dict()
+    one.run()  # its add is held
+    finish_it = one.optimizer._adding.finish
+    one.optimizer._adding.finish = lambda: (box.gate.set(), finish_it())[0]
+    if loads:
+        one.optimizer.load_state_dict(saved, force=True)
+    else:
+        saved = one.optimizer.state_dict()
+    box.gate.set()
+    one.optimizer.close(exchange=False)
+    np.testing.assert_array_equal(
+        saved["centers"][0]["float32"], box.attach("run.float32").get()
+    )
+
+
 class TurnBox(ModelBox):
     """Verbs of the clients happen one at a time, in an order drawn from a seed.
 
