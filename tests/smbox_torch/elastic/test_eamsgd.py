@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 import torch
@@ -38,7 +40,15 @@ def position(descent: Descent) -> np.ndarray:
 def test_one_worker_is_the_sequential_algorithm(overlap: bool):
     box = ModelBox()
     one = worker(0, box, momentum=HALF, overlap=overlap)
-    one.run(10)
+    ask, gate = one.optimizer.request_moves, threading.Event()
+    one.optimizer.request_moves = lambda xs, moves: (gate.wait(), ask(xs, moves))
+    gate.set()
+    one.run()  # it begins with an exchange, and waits for it
+    for _ in range(9):
+        gate.clear()
+        one.run()
+        gate.set()  # from here to the next step the model holds y
+        one.optimizer._await_exchange()
     one.optimizer.close()
     x, c = start(), start()
     steps = oracles.eamsgd(x, c, gradient(0), momentum=HALF, **SETTINGS)
@@ -83,6 +93,17 @@ def test_weight_decay_is_added_ahead_of_x():
     x.grad = torch.zeros(3)
     opt.step()
     assert x.tolist() == pytest.approx([1 - 0.125 * (1 + HALF)] * 3)
+
+
+def test_each_group_has_its_own_learning_rate():
+    xs = [torch.nn.Parameter(torch.ones(2)) for _ in range(2)]
+    groups = [{"params": [x], "lr": lr} for x, lr in zip(xs, (0.5, 0.125), strict=True)]
+    opt = EAMSGD(torch.optim.SGD(groups), ModelBox(), "run", momentum=HALF, workers=1)
+    for x in xs:
+        x.grad = torch.ones(2)
+    opt.step()
+    for x, lr in zip(xs, (0.5, 0.125), strict=True):
+        assert x.tolist() == [1 - lr * (1 + HALF)] * 2
 
 
 def test_the_default_momentum_is_the_measured_one():

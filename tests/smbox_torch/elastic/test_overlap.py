@@ -112,6 +112,10 @@ def test_time_that_passes_behind_the_caller_is_hidden(monkeypatch):
     overlap.settle()
     stats = worker.recorder.snapshot()
     assert (stats.exchange_ms, stats.waited_ms, stats.hidden_share) == (2000.0, 0.0, 1.0)
+    finish = overlap._exchange.finish
+    overlap._exchange.finish = lambda: (ask(None, None), finish())
+    overlap.finish()  # the caller waits
+    assert worker.recorder.snapshot().waited_ms == 2000.0
     overlap.close()
 
 
@@ -183,9 +187,9 @@ def test_a_state_holds_the_moves_and_leaves_them_pending():
     saved = overlap.state()
     assert saved is not None
     np.testing.assert_array_equal(saved[0], np.ones(3))
-    overlap.settle()
     later.load_state(saved)
     saved[0].fill_(9.0)
+    overlap.settle()
     later.settle()
     assert worker.x == other.x == [0.0] * 3
     for each in (overlap, later):

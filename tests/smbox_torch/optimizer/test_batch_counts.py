@@ -1,4 +1,4 @@
-"""Counts of batches are the most that anybody counted, in every class with a center."""
+"""Counts of batches are the most that anybody counted, and statistics move by the rate."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from smbox.testing.model_box import ModelBox
-from smbox_torch import EASGD, SEASGD, Downpour, ServerDownpour, SyncEASGD
+from smbox_torch import EASGD, SEASGD, SSP, Downpour, ServerDownpour, SyncEASGD
 
 BATCHES = 20
 OPTIONS = {Downpour: {"n_push": 1, "n_fetch": 1}, ServerDownpour: {}}
@@ -67,3 +67,31 @@ def test_another_integer_buffer_stays_the_workers_own():
     train(model, only, torch.randn(8, 4), 1)
     assert model.position.item() == 0
     only.close(exchange=False)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "rate", "exchanges"),  # of two steps, and with the one of close
+    [
+        (EASGD, {"moving_rate": 0.25}, 0.25, (2, 3)),
+        (EASGD, {"moving_rate": 0.25, "overlap": True}, 0.25, (3, 3)),
+        (SEASGD, {"moving_rate": 0.25}, 0.25, (2, 2)),
+        (SyncEASGD, {"moving_rate": 0.25}, 0.25, (2, 3)),
+        (Downpour, {"n_push": 2}, 0.45, (1, 1)),
+        (ServerDownpour, {"n_push": 2}, 0.45, (1, 1)),
+        (SSP, {"period": 2}, 0.45, (1, 1)),
+    ],
+)
+def test_statistics_move_by_the_rate_when_parameters_do(kind, options, rate, exchanges):
+    box, model = ModelBox(), torch.nn.BatchNorm1d(1)
+    sgd = torch.optim.SGD(model.parameters(), lr=0.0)
+    only = kind(sgd, box, "run", model=model, workers=1, **options)
+    model.running_mean.fill_(8.0)  # the center holds 0
+    for _ in range(2):
+        for parameter in model.parameters():
+            parameter.grad = torch.zeros(1)
+        only.step()
+    left = [model.running_mean.item()]
+    only.close()
+    left.append(model.running_mean.item())
+    assert left == pytest.approx([4 + 4 * (1 - 2 * rate) ** times for times in exchanges])
+    assert box.attach("run.buffers.float32").get()[0] == pytest.approx(8 - left[1])
