@@ -172,7 +172,6 @@ class EAMSGD(EASGD):
             super()._end()
 
     def _extra_state(self) -> dict[str, Any]:
-        self._follow()
         own = {"x": [x.clone() for x in self._x], "v": [v.clone() for v in self._v]}
         return {**super()._extra_state(), **own}
 

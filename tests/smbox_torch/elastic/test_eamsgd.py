@@ -156,6 +156,7 @@ def test_a_run_resumes_exactly():
     rest.t = 5
     rest.run(5)
     np.testing.assert_array_equal(rest.values(), whole.values())
+    np.testing.assert_array_equal(position(rest), position(whole))
 
 
 @pytest.mark.parametrize("overlap", [False, True])
@@ -222,3 +223,13 @@ def test_momentum_that_a_scheduler_or_a_loaded_state_sets_is_refused_at_the_step
     opt.load_state_dict(plain)
     opt.step()
     assert opt.steps == 1
+
+
+def test_a_state_during_an_evaluation_changes_nothing():
+    one, other = (worker(0, ModelBox(), momentum=0.9) for _ in range(2))
+    for each in (one, other):
+        each.run(3)
+    other.optimizer.eval()
+    other.optimizer.state_dict()
+    other.optimizer.train()
+    np.testing.assert_array_equal(position(one), position(other))
