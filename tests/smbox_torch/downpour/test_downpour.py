@@ -124,6 +124,14 @@ def test_both_directions_are_counted():
     assert stats.staleness == {0: 4}
 
 
+def test_a_fetch_without_a_push_counts_every_push_as_one_of_others():
+    box = ModelBox()
+    one, other = worker(0, box, n_push=2), worker(1, box)
+    other.run()
+    one.run(2)
+    assert one.optimizer.stats().staleness == {1: 1, 0: 1}
+
+
 @pytest.mark.parametrize(("n_push", "pushed"), [(1, 2), (100, 0)])
 def test_an_exchange_that_fails_leaves_x_and_loses_no_move(n_push, pushed, monkeypatch):
     box = ModelBox()

@@ -124,3 +124,9 @@ def test_momentum_that_a_scheduler_sets_is_refused_at_the_step():
     with pytest.raises(ConfigError, match="cycle_momentum=False"):
         one.run()
     assert (len(box.log), one.values().tolist()) == (began, start().tolist())
+
+
+def test_bytes_of_the_velocity_count():
+    one = worker(0, ModelBox())
+    one.run(3)
+    assert one.optimizer.stats().nbytes == 3 * 4 * 4 * len(start())

@@ -69,3 +69,20 @@ def test_a_narrow_model_streams_in_float32():
     assert x.tolist() == y.tolist() == [0.0] * 3
     assert box.attach("run.bfloat16").dtype == np.float32
     assert box.attach("run.bfloat16").get().tolist() == [0.0] * 3
+
+
+def test_a_pass_moves_statistics_by_the_rate_and_counts_its_bytes():
+    box, passes = ModelBox(), []
+    for number in range(2):
+        net = torch.nn.BatchNorm1d(3)  # six weights, six statistics and a count
+        sgd, options = torch.optim.SGD(net.parameters(), lr=0.5), {"pause_s": None}
+        one = Dogwild(sgd, box, "run", is_master=number == 0, workers=2, model=net, **options)
+        passes.append((net, one))
+    (net, master), (worked, worker) = passes
+    worked.running_mean.fill_(8.0)  # a forward pass
+    worker.stream()
+    assert worked.running_mean.tolist() == pytest.approx([0.55 * 8.0] * 3)
+    master.stream()
+    assert net.running_mean.tolist() == pytest.approx([0.45 * 8.0] * 3)
+    assert worker.stats().nbytes == (2 * 6 + 2 * 6) * 4 + 2 * 8
+    assert master.stats().nbytes == (3 * 6 + 6) * 4 + 2 * 8

@@ -164,6 +164,27 @@ def test_a_small_move_waits_and_is_not_written_to_the_neighbour():
     assert w[1].item() == pytest.approx(lambda_ * 5 + (1 - lambda_) + lambda_ * 0.01)
 
 
+def test_a_move_of_the_tolerance_waits_too():
+    w, u, v = torch.tensor([1.0]), torch.tensor([0.5]), torch.tensor([3.0])
+    exchange(w, v, u, beta=0.5, lambda_=0.5, tolerance=0.5)
+    assert v.tolist() == [3.0]
+    assert (w - u).tolist() == [0.5]
+
+
+def test_a_step_of_another_worker_during_an_exchange_stays_in_w_and_in_its_next_move():
+    class Neighbour(torch.Tensor):
+        """A tensor that is written while another worker steps."""
+
+        def view(self, *shape: int) -> torch.Tensor:
+            w.add_(10.0)
+            return super().view(*shape)
+
+    w, u, v = torch.tensor([2.0]), torch.tensor([1.0]), torch.tensor([3.0])
+    exchange(w, v.as_subclass(Neighbour), u, beta=0.5, lambda_=0.5, tolerance=0.0)
+    assert (w - u).tolist() == [10.0]
+    assert u.tolist() == [2.5]
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_an_exchange_keeps_to_the_precision_of_the_model(dtype: torch.dtype):
     w, u, v = (torch.full((2, 2), each, dtype=dtype) for each in (2.0, 1.0, 3.0))

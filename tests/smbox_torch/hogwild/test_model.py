@@ -125,6 +125,12 @@ def test_the_token_averages_statistics_and_brings_counts_up(open_box):
     latest, x = model(9), torch.randn(20, 4)
     team[0].center_into(latest)  # the token is at cluster 1 now
     assert torch.equal(latest.eval()(x), nets[1].eval()(x))
+    norms[1].num_batches_tracked.fill_(9)
+    before_nbytes = team[1].stats().nbytes
+    team[1]._exchange(0)
+    assert norms[0].num_batches_tracked.item() == 9
+    moved = team[1].stats().nbytes - before_nbytes  # each tensor read and written
+    assert moved == 2 * sum(each.nbytes for each in (*nets[1].parameters(), *nets[1].buffers()))
     for each in team:
         each.close()
 

@@ -112,6 +112,9 @@ def test_pushed_moves_add_up_whatever_the_wire_rounds(wire: str):
         run(opt, x, 101, gradient=-1 / 3)
         np.testing.assert_allclose(box.attach("run.float32").get(), 101 / 30, rtol=3e-5)
         assert opt.stats().nbytes == 101 * 2 * 2
+    opt = wrapped(Downpour, torch.nn.Parameter(torch.zeros(2)), ModelBox(), wire=wire)
+    opt.step()  # the answer to a push is the exact center
+    assert opt.stats().nbytes == (2 + 4) * 2
 
 
 @pytest.mark.parametrize("half", HALVES)
