@@ -263,8 +263,9 @@ class HookedBox:
     """
 
     def __init__(self, box: Any, before: Hook) -> None:
-        self._box = box
-        self._before = before
+        self._box, self._before = box, before
+
+    __class__ = Box  # for smbox.join
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._box, name)
@@ -288,9 +289,8 @@ class _HookedRegion:
         return _HookedRegion(self._region[part], self._before)
 
     def __getattr__(self, name: str) -> Any:
-        instead = (
-            self._before(name, self._region) if name in {"put", "put_nb", "get_nb"} else None
-        )
+        is_hooked = name in {"put", "put_nb", "get_nb"}
+        instead = self._before(name, self._region) if is_hooked else None
         return instead or getattr(self._region, name)
 
 

@@ -97,6 +97,8 @@ class LateBox:
         self.is_slow = False
         self._pending = []
 
+    __class__ = smbox.Box  # smbox.join checks that it is one
+
     def __getattr__(self, name):
         return getattr(self._box, name)
 
