@@ -230,6 +230,17 @@ def test_batch_norm_statistics_have_a_center_of_float32():
     np.testing.assert_allclose(region.get()[:2], 0.005, rtol=0.02)
 
 
+def test_batch_norm_statistics_are_never_rounded_for_a_wire():
+    box, model = ModelBox(), torch.nn.BatchNorm1d(2)
+    sgd, options = torch.optim.SGD(model.parameters(), lr=0.0), {"wire": "bfloat16"}
+    opt = EASGD(sgd, box, "run", model=model, workers=1, moving_rate=0.5, **options)
+    model.running_mean.fill_(1 / 3)
+    opt.step()
+    half = np.float32(1 / 3) / 2
+    assert model.running_mean.tolist() == [half] * 2
+    assert box.attach("run.buffers.float32").get()[:2].tolist() == [half] * 2
+
+
 def test_a_wire_that_the_center_cannot_take_creates_nothing():
     box, x = ModelBox(), torch.nn.Parameter(torch.ones(2, dtype=torch.float64))
     with pytest.raises(ConfigError, match="wire"):

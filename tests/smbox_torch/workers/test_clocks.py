@@ -107,8 +107,9 @@ def test_clocks_of_an_earlier_launch_do_not_count():
         clocks.wait(1, 0.01)
 
 
+@pytest.mark.parametrize("steps", [0, 1])
 @pytest.mark.parametrize("has_left", [False, True])
-def test_a_start_that_continues_its_steps_continues_its_clock(*, has_left: bool):
+def test_a_start_continues_its_clock_if_it_continues_its_steps(*, has_left: bool, steps: int):
     box = ModelBox()
     before = clocks_of(box, 0, 2)
     before.tick()
@@ -116,5 +117,5 @@ def test_a_start_that_continues_its_steps_continues_its_clock(*, has_left: bool)
         before.leave()
         before.leave()
     team = Starters(box, "run", 0, 2)
-    team.begins_at = 1
-    assert Clocks(box, "clocks", team).mine == 1
+    team.begins_at = steps
+    assert Clocks(box, "clocks", team).mine == steps
