@@ -136,6 +136,8 @@ def test_a_state_has_the_workers_own_batch_norm():
     again.load_state_dict(saved)
     assert other[1].running_mean.tolist() == model[1].running_mean.tolist() != [0.0] * 3
     assert other[1].num_batches_tracked == 2
+    train(model, opt)
+    assert saved["counts"][0] == 2  # it is a copy
 
 
 class Pending(Plain):
