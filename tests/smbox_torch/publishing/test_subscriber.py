@@ -133,6 +133,24 @@ def test_a_version_that_is_overwritten_while_it_is_read_is_never_seen(
     assert [values(target)[list(state).index(key)] for key in names] == [[3] for _ in names]
 
 
+def test_after_a_copy_that_failed_there_is_no_state(box, name, publisher, state, hooked):
+    calls = []
+    subscriber = Subscriber(hooked(box, lambda verb, region: calls and calls[0](verb)), name)
+    publisher.publish()
+    assert subscriber.pull() == subscriber.version == 1
+
+    def fail(verb):
+        def get_nb(*_args, **_more):
+            raise ConnectionError("the memory is gone")
+
+        calls[0] = lambda verb: get_nb  # the read after that of the version
+
+    calls.append(fail)
+    with pytest.raises(ConnectionError):
+        subscriber.pull()
+    assert (dict(subscriber.state), subscriber.version) == ({}, 0)
+
+
 def test_a_reader_that_is_always_overtaken_is_told(box, name, publisher, state, hooked):
     overtaking = Overtaking(publisher, state, reads=range(1, 1000, 3))
     overtaking.publish()
