@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import warnings
 
 import numpy as np
@@ -89,6 +90,7 @@ def test_the_main_thread_computes_on_while_the_add_runs_and_blocks_before_the_ne
     one = worker(0, box, period=1)
     one.run()  # returns although its add is held: T4 and T5 of the next step may run
     moved, began = one.values(), len(box.log)
+    time.sleep(0.05)  # the computation, which hides a part of the add
     second = threading.Thread(target=one.run)
     second.start()
     second.join(0.05)
