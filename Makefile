@@ -70,12 +70,12 @@ demo: $(BUILT)  ## train a small model on several workers through one memory nod
 test: export PYTHONDONTWRITEBYTECODE =
 # The processes of the tests already use all cores.
 test: export OMP_NUM_THREADS = 1
-test: $(BUILT) $(TRIED)  ## run every test, with two processes for each core (minutes)
+test: $(BUILT) $(TRIED)  ## run every test, with more processes than cores (minutes)
 	$(BIN)/python -m pytest --numprocesses $(TESTERS) --dist loadfile --no-loadscope-reorder
 
-# Many tests wait for other processes or for leases. So there are more processes than cores. (nproc
-# would return OMP_NUM_THREADS instead of the number of cores.)
-TESTERS = $$(( $$(env -u OMP_NUM_THREADS nproc) * 2 ))
+# Many tests wait for other processes or for leases. So there are more processes than cores; each of
+# them takes half a gigabyte. (nproc would return OMP_NUM_THREADS instead of the number of cores.)
+TESTERS = $$(( $$(env -u OMP_NUM_THREADS nproc) + 4 ))
 
 check: $(STAMP)  ## formatting, lint, types and layers
 	$(BIN)/ruff format --check .
