@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import linecache
 import os
 import resource
 import secrets
-import sys
 import time
 from dataclasses import replace
 
@@ -29,6 +27,7 @@ from smbox.memory.node_memory import NodeMemory
 from smbox.paths.control import new_token
 from smbox.paths.opening import open_over
 from smbox.paths.work import Changes, CreateRequest, Operation, Reading
+from smbox.testing import interrupts
 from smbox.testing.inproc import InprocHub
 from smbox.testing.inproc_box import handle, inproc_box
 from smbox.testing.solo import solo_box, solo_boxes
@@ -188,44 +187,14 @@ def boxes(node):
         box.close()
 
 
-class Interrupter:
-    """Raises KeyboardInterrupt at the nth line that runs in the client, paths, wire or sync.
-
-    Lines that acquire or release a mutex are skipped: tracing could strike between the end
-    of the block and the release, where CPython itself never checks for signals.
-    """
-
-    def __init__(self, nth):
-        self.left = nth
-
-    def __call__(self, frame, event, argument):
-        return self.line if frame.f_code.co_filename.startswith(TRACED) else None
-
-    def line(self, frame, event, argument):
-        line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
-        if event == "line" and not line.lstrip().startswith("with "):
-            self.left -= 1
-            if self.left == 0:
-                raise KeyboardInterrupt
-        return self.line
-
-    def run(self, function):
-        sys.settrace(self)
-        try:
-            return function()
-        finally:
-            sys.settrace(None)
-
-
 @pytest.fixture
 def interrupted():
     """Runs a function, interrupted at its nth line: (result, whether that was reached)."""
 
     def run(nth, function):
-        try:
-            return Interrupter(nth).run(function), False
-        except KeyboardInterrupt:
-            return None, True
+        results = [None]
+        is_reached = interrupts.interrupted(nth, lambda: results.append(function()), TRACED)
+        return results[-1], is_reached
 
     return run
 

@@ -2,44 +2,16 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
-from types import FrameType
-from typing import Any
-
 import pytest
 import torch
 
+from smbox.testing.interrupts import interrupted
 from smbox_torch import SyncGroup
 from smbox_torch.averaging import gradient_rounds, host_mean
 from smbox_torch.world import World
 
-TRACED = {module.__file__ for module in (gradient_rounds, host_mean)}
+TRACED = (gradient_rounds.__file__, host_mean.__file__)
 STEPS = 3
-
-
-def interrupted(at: int, job: Callable[[], object]) -> bool:
-    """Interrupt a job before its ``at``-th line of the averaging; return whether it has one."""
-    lines = 0
-
-    def trace(frame: FrameType, event: str, _: object) -> Any:
-        nonlocal lines
-        if frame.f_code.co_filename not in TRACED:
-            return None
-        lines += event == "line"
-        if lines == at and event == "line":
-            raise KeyboardInterrupt  # ends the tracing, too
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        job()
-    except KeyboardInterrupt:
-        return True
-    finally:
-        sys.settrace(before)
-    return False
 
 
 def train(world: World, victim: int, at: int) -> tuple[bool, list[float]]:
@@ -56,7 +28,7 @@ def train(world: World, victim: int, at: int) -> tuple[bool, list[float]]:
 
         for step in range(STEPS):
             if step == 1 and world.rank == victim:
-                is_hit = interrupted(at, backward)
+                is_hit = interrupted(at, backward, TRACED)
             else:
                 backward()
             one.synchronize()

@@ -1,10 +1,6 @@
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
 from functools import partial
-from types import FrameType
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +8,7 @@ import torch
 
 from smbox import Handle
 from smbox.errors import OutOfMemoryError, RequestTimeoutError
+from smbox.testing.interrupts import interrupted
 from smbox_torch.downpour import pending_update
 from smbox_torch.downpour.pending_update import PendingUpdate
 from smbox_torch.model.flat import FlatParameters
@@ -93,30 +90,6 @@ def test_a_fetch_that_fails_leaves_x_and_its_moves():
     assert gather(moves) == [2.0, 2.0]
 
 
-def interrupted(at: int, job: Callable[[], object]) -> bool:
-    """Interrupt a job before its ``at``-th line of PendingUpdate; return whether it has one."""
-    lines = 0
-
-    def trace(frame: FrameType, event: str, _: object) -> Any:
-        nonlocal lines
-        if frame.f_code.co_filename != pending_update.__file__:
-            return None
-        lines += event == "line"
-        if lines == at:
-            raise KeyboardInterrupt  # ends the tracing, too
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        job()
-    except KeyboardInterrupt:
-        return True
-    finally:
-        sys.settrace(before)
-    return False
-
-
 def test_an_interrupt_loses_or_repeats_no_more_than_the_last_moves():
     at, is_over = 0, False
     while not is_over:
@@ -127,7 +100,7 @@ def test_an_interrupt_loses_or_repeats_no_more_than_the_last_moves():
             x.data.add_(1.0)
             push(moves, center)
         x.data.add_(1.0)
-        is_over = not interrupted(at, partial(push, moves, center))
+        is_over = not interrupted(at, partial(push, moves, center), (pending_update.__file__,))
         x.data.add_(1.0)
         push(moves, center)
         assert 5.0 <= center.regions[0].got.min() <= center.regions[0].got.max() <= 8.0, at

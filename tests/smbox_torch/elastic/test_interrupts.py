@@ -2,52 +2,21 @@
 
 from __future__ import annotations
 
-import linecache
-import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import thread as pools
-from types import FrameType
 from typing import Any
 
 import pytest
 import torch
 
+from smbox.testing.interrupts import interrupted
 from smbox.testing.model_box import ModelBox
 from smbox_torch import EASGD, SEASGD
 from smbox_torch.elastic import easgd, overlap, update_thread
 
-TRACED = {module.__file__ for module in (easgd, overlap, update_thread, pools)}
+TRACED = tuple(module.__file__ for module in (easgd, overlap, update_thread, pools))
 RATE = 0.5
-
-
-def interrupted(at: int, job: Callable[[], object]) -> bool:
-    """Interrupt a job before its ``at``-th line of an exchange; return whether it has one.
-
-    Lines that acquire or release a lock are skipped: no signal is handled there.
-    """
-    lines = 0
-
-    def trace(frame: FrameType, event: str, _: object) -> Any:
-        nonlocal lines
-        file = frame.f_code.co_filename
-        if file not in TRACED:
-            return None
-        is_with = linecache.getline(file, frame.f_lineno).lstrip().startswith("with ")
-        lines += event == "line" and not is_with
-        if lines == at and event == "line":
-            raise KeyboardInterrupt  # ends the tracing, too
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        job()
-    except KeyboardInterrupt:
-        return True
-    finally:
-        sys.settrace(before)
-    return False
 
 
 def made(
@@ -71,7 +40,7 @@ def test_a_move_is_not_subtracted_twice_and_the_steps_go_on():
         at += 1
         one, x, step, box = made()
         step()
-        is_over = not interrupted(at, step)
+        is_over = not interrupted(at, step, TRACED)
         for _ in range(3):
             step()
         one.close()
