@@ -209,8 +209,9 @@ class Overlap:
             self._arrive()
         began_s = time.monotonic()
         moves, self._pending = self._pending, []  # first: an interrupt must not repeat them
-        for buffer, move in zip(self._flat, moves or (), strict=False):
-            buffer.master.subtract(move)
+        if moves:
+            for buffer, move in zip(self._flat, moves, strict=True):
+                buffer.master.subtract(move)
         self._forget()
         self._recorder.waited(time.monotonic() - began_s)
 
