@@ -51,8 +51,13 @@ def command(
     """Predict images per second of each training method, and the resource that limits it."""
     if plot is not None:
         check_picture(plot)
-    request, parameters, compute_s = toml.read(file, partial(_figures, is_measured=measure))
+    request, parameters = toml.read(file, partial(_settings, is_measured=measure))
     model = request.model
+    compute_s = (
+        models.measure_compute_s(str(model.name), model.batch)
+        if measure
+        else float(model.compute_s or 0.0)
+    )
     rates = request.rates()
     setups = request.setups(parameters, compute_s)
     found = [
@@ -76,21 +81,13 @@ def command(
     print_table(COLUMNS, [_cells(each) for each in found])
 
 
-def _figures(text: bytes, *, is_measured: bool) -> tuple[File, int, float]:
-    """Return the settings, the model's number of parameters and its compute time in s."""
+def _settings(text: bytes, *, is_measured: bool) -> tuple[File, int]:
+    """Return the settings, and the number of the model's parameters."""
     request = read(text, is_measured=is_measured)
     model = request.model
-    parameters = (
-        models.count_parameters(model.name)
-        if model.name is not None
-        else int(model.parameters or 0)
-    )
-    compute_s = (
-        models.measure_compute_s(str(model.name), model.batch)
-        if is_measured
-        else float(model.compute_s or 0.0)
-    )
-    return request, parameters, compute_s
+    if model.name is not None:
+        return request, models.count_parameters(model.name)
+    return request, int(model.parameters or 0)
 
 
 def _cells(each: Prediction) -> Sequence[object]:
