@@ -181,7 +181,7 @@ class Stages:
     def _attach(self, name: str, limit_s: float) -> Region | None:
         try:
             return self._box.attach(name, timeout_s=limit_s)
-        except RegionNotFoundError:
+        except (RegionNotFoundError, RequestTimeoutError):
             return None
 
     def _wait(self, stage: int, is_done: Callable[[float], bool]) -> None:

@@ -105,3 +105,17 @@ def test_a_place_that_a_killed_run_has_left_is_no_lost_stage(node, name, come):
         pytest.raises(RequestTimeoutError, match="stage 2 did not respond"),
     ):
         stages.wait_for_region(f"{name}.never", 2)
+
+
+def test_a_node_that_is_silent_for_a_poll_ends_no_wait(node, name, monkeypatch):
+    made, attach = node.create(f"{name}.late", shape=(1,), dtype="float32"), node.attach
+    silence = [RequestTimeoutError("no reply to attach in time")]
+
+    def attach_late(*args, **options):
+        if silence:
+            raise silence.pop()
+        return attach(*args, **options)
+
+    with stage_1(node, name) as stages:
+        monkeypatch.setattr(node, "attach", attach_late)
+        assert stages.wait_for_region(made.name, 2).address == made.address
