@@ -65,9 +65,9 @@ If a run stopped with an error, its accuracy is that of the model at that moment
 COLUMNS = """\
 Staleness is the number of exchanges of other workers between two exchanges of one worker.
 Hidden is the share of the exchange time that overlapped with computation. Only algorithms with
-an update thread, or with averaging during backward, can hide any. DDP does not count its
-bytes; the table shows those of a ring, `2 (W - 1) / W` of the model in each direction. Hogwild
-transfers nothing: its workers write to one mapped model."""
+an update thread, or with averaging during backward, can hide any; EASGD hides none on mapped
+memory. DDP does not count its bytes; the table shows those of a ring, `2 (W - 1) / W` of the
+model in each direction. Hogwild transfers nothing: its workers write to one mapped model."""
 
 CROWD_WORDS = """\
 With ShmCaffe's moving rate of 0.2 and 16 workers, `workers x moving_rate` is 3.2. If read and

@@ -36,6 +36,10 @@ class RegionLike(Protocol):
         """Dtype of its elements."""
 
     @property
+    def is_local(self) -> bool:
+        """Whether all of its data is in mapped memory."""
+
+    @property
     def version(self) -> int:
         """Number of its stripe commits."""
 

@@ -17,6 +17,9 @@ does not change x. The exchange begins at the end of the step before it is due, 
 subtracted at the beginning of the step in which it is due. So each worker computes the same as
 without overlap. The forward pass changes batch-norm buffers; they are exchanged at once, before
 x is sent, because a late move could make a running variance negative.
+
+Parameters on the CPU and a center in mapped memory are exchanged in the step, with ``overlap``
+too: such an exchange is a few passes over memory, and to hide it takes almost as many.
 """
 
 from __future__ import annotations
@@ -48,8 +51,9 @@ class EASGD(ElasticOptimizer):
         period: local steps between two exchanges (the paper's tau).
         moving_rate: share of the distance that worker and center move (the paper's alpha);
             None: 0.45.
-        overlap: run the exchange on an update thread while the gradient is computed. Then only
-            steps and methods of this object may change the parameters.
+        overlap: run the exchange on an update thread while the gradient is computed, unless the
+            parameters are on the CPU and the center is in mapped memory. Then only steps and
+            methods of this object may change the parameters.
         options: model, workers and others: see BoxOptimizer.
     """
 
@@ -68,7 +72,12 @@ class EASGD(ElasticOptimizer):
         super().__init__(
             optimizer, box, name, period=period, moving_rate=moving_rate, **options
         )
-        self._overlap = self._overlapped() if is_hidden else None
+        self._overlap = self._overlapped() if is_hidden and self._is_slow() else None
+
+    def _is_slow(self) -> bool:
+        """Return whether an exchange is more than a few passes over the host's memory."""
+        is_on_cpu = all(buffer.flat.is_cpu for buffer in self.flat.buffers)
+        return not is_on_cpu or not all(region.is_local for region in self.center.regions)
 
     def _overlapped(self) -> Overlap:
         flat = self.flat.buffers

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from smbox import Box
+from smbox import Box, Region
 from smbox.errors import OutOfMemoryError, SystemLimitError
 from smbox_torch import EASGD, SEASGD, Dogwild, HogwildPP, HybridSGD
 from smbox_torch.world import World
@@ -90,6 +90,7 @@ def test_so_does_one_that_can_start_no_thread(open_box, kind, options, monkeypat
     def no_thread(_start):
         raise SystemLimitError("no thread")
 
+    monkeypatch.setattr(Region, "is_local", False)  # an exchange in mapped memory has no thread
     with monkeypatch.context() as patch:
         patch.setattr("smbox_torch.elastic.update_thread.start_thread", no_thread)
         with pytest.raises(SystemLimitError) as caught:

@@ -1,0 +1,37 @@
+"""Where overlap=True lets an exchange pass behind the next gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+import smbox
+from smbox.testing.model_box import ModelBox
+from smbox.testing.quadratic import LR, Descent, start
+from smbox_torch import EAMSGD, EASGD
+
+torch.set_num_threads(1)
+
+
+@pytest.mark.parametrize("kind", [EASGD, EAMSGD])
+@pytest.mark.parametrize("is_mapped", [False, True])
+def test_only_an_exchange_over_messages_passes_behind_the_gradient(
+    kind: type, open_box: Callable[[], smbox.Box], *, is_mapped: bool
+):
+    box = open_box() if is_mapped else ModelBox()
+    found = []
+    for overlap in (False, True):
+        x = torch.nn.Parameter(torch.from_numpy(start()))
+        name = f"run-{overlap}"
+        sgd = torch.optim.SGD([x], lr=LR)
+        one = Descent(0, x, kind(sgd, box, name, period=2, workers=1, overlap=overlap))
+        center = box.attach(f"{name}.float32")
+        began = center.version
+        one.run(2)  # one exchange; the next step exchanges, too
+        one.optimizer.close(exchange=False)
+        assert center.version - began == (2 if overlap and not is_mapped else 1)
+        found.append(one.values())
+    assert np.array_equal(found[0], found[1]) is is_mapped
