@@ -122,6 +122,7 @@ class Sender:
         if self._sent.dtype == torch.float16 and self._is_too_large():
             raise ConfigError("a value is too large for float16: use wire='bfloat16'")
         torch.sub(self._sum, self._sent, out=self._residual)
+        self._residual.nan_to_num_(0.0, 0.0, 0.0)  # of NaN and infinities nothing is owed
         return as_array(self._sent)
 
     def _is_too_large(self) -> bool:

@@ -54,6 +54,14 @@ def test_a_value_too_large_for_the_wire_is_refused_and_leaves_the_rests():
 
 
 @pytest.mark.parametrize("wire", HALVES)
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_does_not_enter_later_operands(wire: torch.dtype, value: float):
+    sender = Sender(1, torch.float32, wire)
+    sent = [float(sender.operand(np.array([v], np.float32))[0]) for v in (value, 1.0)]
+    np.testing.assert_array_equal(sent, [value, 1.0])
+
+
+@pytest.mark.parametrize("wire", HALVES)
 def test_a_fetch_is_rounded_to_nearest(wire: torch.dtype):
     region = ModelBox().create("c", shape=64, init=random(3))
     out = np.empty(64, np.float32)
