@@ -72,7 +72,7 @@ class MDownpour(Downpour):
     ) -> None:
         check_plain_sgd(optimizer, "MDownpour", "Downpour", REFUSED)
         self.momentum = checks.momentum(momentum)
-        super().__init__(optimizer, box, name, **options)
+        super().__init__(optimizer, box, name, n_push=1, n_fetch=1, **options)
         self.velocity = Center(box, f"{name}.velocity", self.flat, init=0.0, loads=False)
         self._look_ahead()
         self._outside_changes = PendingUpdate(self.flat)

@@ -116,6 +116,16 @@ def test_momentum_is_below_one():
         worker(0, ModelBox(), momentum=1.0)
 
 
+@pytest.mark.parametrize("setting", ["n_push", "n_fetch"])
+def test_each_step_is_pushed_and_fetched(setting: str):
+    """A setting that says otherwise would not be followed."""
+    box, x = ModelBox(), torch.nn.Parameter(torch.from_numpy(start()))
+    sgd = torch.optim.SGD([x], lr=LR)
+    with pytest.raises(TypeError, match=setting):
+        MDownpour(sgd, box, "run", workers=1, **{setting: 2})
+    assert box.regions() == []
+
+
 def test_momentum_that_a_scheduler_sets_is_refused_at_the_step():
     box = ModelBox()
     one = worker(0, box)
