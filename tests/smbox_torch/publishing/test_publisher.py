@@ -111,6 +111,23 @@ def test_a_conjugates_imaginary_part_is_not_tied_to_the_numbers(box, name, size)
     assert [found[key].unique().tolist() for key in state] == [[2.0], [-2.0]]
 
 
+@pytest.mark.parametrize("dtype", [None, torch.float64])
+def test_views_of_one_tensor_are_not_tied(box, name, dtype):
+    square = torch.arange(9.0).view(3, 3)
+    views = {
+        "rows": square[:2],
+        "all": square,
+        "turned": square.T,
+        "bits": square.view(torch.int32),
+    }
+    state = views | {"again": views["rows"], "more": torch.ones(40)}
+    with Publisher(box, name, state, dtype=dtype) as publisher:
+        publisher.publish()
+    _, found = pulled(box, name)
+    for key, tensor in state.items():
+        assert torch.equal(found[key], tensor), key
+
+
 def test_a_successor_goes_on_with_the_next_version(box, name):
     first, second = {"w": torch.ones(3)}, {"w": torch.full((3,), 2.0)}
     with Publisher(box, name, first) as publisher:
@@ -121,20 +138,6 @@ def test_a_successor_goes_on_with_the_next_version(box, name):
         assert publisher.publish() == 3
         version, state = pulled(box, name)
         assert (version, state["w"].tolist()) == (3, [2.0] * 3)
-
-
-def test_what_predecessors_left_is_freed(box, name):
-    for _ in range(3):  # that end without a publication, and with two
-        Publisher(box, name, {"w": torch.ones(3)}).close()
-        with Publisher(box, name, {"w": torch.ones(3)}) as publisher:
-            publisher.publish()
-            publisher.publish()
-    with Publisher(box, name, {"w": torch.ones(3)}) as publisher:
-        assert len([n for n in regions_of(box, name) if ".buffer-" in n]) == 1  # the newest
-        publisher.publish()
-        kept = regions_of(box, name)
-        assert len([n for n in kept if ".buffer-" in n]) == 1
-        assert len([n for n in kept if n.endswith(".layout")]) == 1
 
 
 def test_a_successor_needs_no_more_memory_than_two_buffers_until_it_publishes(name):
@@ -237,6 +240,16 @@ def test_the_last_version_of_all_is_told(box, name):
         with pytest.raises(smbox.LimitError):
             publisher.publish()
         assert pulled(box, name)[0] == (1 << 40) - 1
+
+
+def test_the_last_term_of_all_is_told(box, name):
+    box.counter(f"{name}.terms", init=(1 << 23) - 1)
+    with (
+        Publisher(box, name, {"w": torch.ones(2)}) as publisher,
+        pytest.raises(smbox.LimitError, match="another name") as caught,
+    ):
+        publisher.publish()
+    assert caught.value.facts["term"] == 1 << 23
 
 
 def test_no_room_is_told_and_the_last_version_stays(name):

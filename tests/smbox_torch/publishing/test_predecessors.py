@@ -1,0 +1,89 @@
+"""What a publisher finds of others under its name or a similar one, and what it leaves."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+import torch
+
+import smbox
+from smbox_torch import Publisher, Subscriber
+
+pytestmark = pytest.mark.shares
+
+WEIGHTS = {"w": torch.ones(3)}
+
+
+@pytest.fixture
+def name() -> str:
+    """A name that no other test publishes under; with dots."""
+    return f"run.{uuid.uuid4().hex}"
+
+
+def regions_of(box, name):
+    return {info.name for info in box.regions() if info.name.startswith(f"{name}.")}
+
+
+class Passing:
+    """A box that passes everything to another one."""
+
+    def __init__(self, box) -> None:
+        self._box = box
+
+    __class__ = smbox.Box  # for smbox.join
+
+    def __getattr__(self, name):
+        return getattr(self._box, name)
+
+
+def test_what_predecessors_left_is_freed(box, name):
+    for _ in range(3):  # that end without a publication, and with two
+        Publisher(box, name, WEIGHTS).close()
+        with Publisher(box, name, WEIGHTS) as publisher:
+            publisher.publish()
+            publisher.publish()
+    with Publisher(box, name, WEIGHTS) as publisher:
+        assert len([n for n in regions_of(box, name) if ".buffer-" in n]) == 1  # the newest
+        publisher.publish()
+        kept = regions_of(box, name)
+        assert len([n for n in kept if ".buffer-" in n]) == 1
+        assert len([n for n in kept if n.endswith(".layout")]) == 1
+
+
+def test_publications_with_similar_names_are_not_freed(box, name):
+    others = [name.replace(".", "-"), f"{name}.1.layout", f"{name}.1.buffer-0"]
+    for other in others:
+        with Publisher(box, other, WEIGHTS) as publisher:
+            publisher.publish()
+    for _ in range(3):
+        Publisher(box, name, WEIGHTS).close()
+    for other in others:
+        assert Subscriber(box, other).pull(timeout_s=0.0) == 1
+
+
+def test_regions_that_another_process_frees_first_are_no_error(box, name):
+    class FreeingBox(Passing):
+        def regions(self):
+            found = self._box.regions()
+            for info in found:
+                if info.name.startswith(f"{name}.1."):
+                    self._box.free(info)
+            return found
+
+    with Publisher(box, name, WEIGHTS) as publisher:
+        publisher.publish()
+        publisher.publish()
+    with Publisher(FreeingBox(box), name, WEIGHTS) as publisher:
+        assert publisher.publish() == 3
+
+
+def test_a_constructor_that_fails_releases_the_name(box, name):
+    class FailingBox(Passing):
+        def counter(self, *_args):
+            raise ConnectionError
+
+    for _ in range(2):  # and not at the collection of the first one
+        with pytest.raises(ConnectionError):
+            Publisher(FailingBox(box), name, WEIGHTS)
+    Publisher(box, name, WEIGHTS).close()
