@@ -87,3 +87,43 @@ def test_a_constructor_that_fails_releases_the_name(box, name):
         with pytest.raises(ConnectionError):
             Publisher(FailingBox(box), name, WEIGHTS)
     Publisher(box, name, WEIGHTS).close()
+
+
+def test_a_replaced_publisher_does_not_set_the_newest_version_back(box, name):
+    """Even if it is replaced just after the check of its membership."""
+    with Publisher(box, name, WEIGHTS) as publisher:
+        publisher.publish()
+        newest = box.counter(f"{name}.newest")
+        newest.add(1 << 40)  # a successor's term
+        with pytest.raises(smbox.LeaseLostError, match="replaced"):
+            publisher.publish()
+        assert newest.value == (2 << 40) + 1
+
+
+def test_a_replaced_publisher_with_a_new_layout_frees_nothing(box, name):
+    weights = dict(WEIGHTS)
+    first = Publisher(box, name, weights)
+    first.publish()
+    first.close()
+    with Publisher(box, name, WEIGHTS) as second:
+        assert [second.publish(), second.publish()] == [2, 3]
+        weights["w"] = torch.ones(4)
+        with pytest.raises(smbox.LeaseLostError):
+            first.publish()
+        assert second.publish() == 4
+
+
+def test_a_publisher_that_is_replaced_while_it_writes_is_told(box, name, hooked):
+    successors = []
+
+    def succeed(verb, _region):
+        if verb == "put_nb" and not successors:
+            first.close()
+            successors.append(Publisher(box, name, WEIGHTS))
+            successors[0].publish()
+
+    first = Publisher(hooked(box, succeed), name, WEIGHTS)
+    with pytest.raises(smbox.LeaseLostError):
+        first.publish()
+    assert Subscriber(box, name).pull(timeout_s=0.0) == 1
+    successors[0].close()
