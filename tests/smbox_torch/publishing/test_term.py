@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+from concurrent.futures import ThreadPoolExecutor, wait
 
+import numpy as np
 import pytest
 import torch
 
@@ -81,6 +83,51 @@ def test_a_publication_that_is_cut_off_is_never_seen(box, name, hooked, at_put):
     layouts = [i for i in box.regions() if i.name.startswith(name) and "layout" in i.name]
     assert len(layouts) == 1
     publisher.close()
+
+
+def test_a_buffer_names_the_version_before_any_of_it_is_written(box, name, hooked):
+    """Else a reader of the version that is overwritten could take new bytes for old ones."""
+    named = []
+
+    def note(verb, region):
+        if verb == "put_nb":
+            named.append(int(box.attach(region.name)[:8].get().view(np.int64)[0]))
+
+    state = {"a": torch.zeros(1 << 19), "b": torch.zeros(1)}
+    with Publisher(hooked(box, note), name, state) as publisher:
+        for _ in range(3):
+            publisher.publish()
+    assert named == [1, 1, 2, 2, 3, 3]
+
+
+def test_a_version_is_announced_when_all_of_it_is_written(box, name, hooked):
+    class Put:
+        def __init__(self, region, data) -> None:
+            self.wait = lambda: region.put(data)
+
+    def late(verb, region):
+        return (lambda data: Put(region, data)) if verb == "put_nb" else None
+
+    state = {"a": torch.ones(1 << 19), "b": torch.ones(1)}
+    with Publisher(hooked(box, late), name, state) as publisher:
+        publisher.publish()
+    assert pulled(box, name) == (1, {1.0})
+
+
+def test_publications_of_two_threads_run_one_after_another(box, name, hooked):
+    later = []
+
+    def publish_at_once(verb, _region):
+        if verb == "put_nb" and not later:
+            later.append(pool.submit(publisher.publish))
+            later.append(wait(later, timeout=0.05).done)
+
+    with (
+        ThreadPoolExecutor(1) as pool,
+        Publisher(hooked(box, publish_at_once), name, {"a": torch.zeros(3)}) as publisher,
+    ):
+        assert publisher.publish() == 1
+        assert (later[0].result(60), later[1]) == (2, set())
 
 
 class LateBox:
