@@ -42,6 +42,12 @@ def test_the_average_is_what_is_evaluated():
     )
 
 
+def test_who_joins_late_begins_at_the_center():
+    box = ModelBox()
+    worker(box).run(3)
+    np.testing.assert_array_equal(worker(box).values(), box.attach("run.float32").get())
+
+
 def test_a_checkpoint_holds_the_average():
     box, again = ModelBox(), ModelBox()
     one = worker(box)

@@ -140,3 +140,12 @@ def test_bytes_of_the_velocity_count():
     one = worker(0, ModelBox())
     one.run(3)
     assert one.optimizer.stats().nbytes == 3 * 4 * 4 * len(start())
+
+
+def test_a_change_between_two_steps_is_an_own_push_of_as_many_bytes():
+    one = worker(0, ModelBox())
+    one.run()
+    one.x.data.add_(1.0)
+    one.run()
+    stats = one.optimizer.stats()
+    assert (stats.nbytes, stats.staleness) == ((2 * 4 + 1) * 4 * len(start()), {0: 2})

@@ -169,6 +169,28 @@ def test_a_push_that_timed_out_is_repeated_as_far_as_it_was_not_applied(
     assert center.got == left
 
 
+def test_a_push_that_timed_out_is_asked_about_once():
+    x, _, moves = made()
+    center = Answers("all", [])
+    x.data.add_(1.0)
+    with pytest.raises(RequestTimeoutError):
+        push(moves, center)
+    for wanted in (1.0, 2.0):
+        x.data.add_(1.0)
+        assert gather(moves) == [wanted, wanted]
+
+
+def test_a_loaded_state_has_no_part_in_a_push_that_timed_out():
+    x, _, moves = made()
+    x.data.add_(1.0)
+    gather(moves)
+    saved = moves.state()
+    with pytest.raises(RequestTimeoutError):
+        push(moves, Answers("all", []))
+    moves.load_state(saved)
+    assert gather(moves) == [1.0, 1.0]
+
+
 class Full:
     """A center of several regions, whose memory is full for all but the first at first."""
 

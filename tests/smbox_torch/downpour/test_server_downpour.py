@@ -113,6 +113,13 @@ def test_a_tiny_first_gradient_moves_the_center_little():
     assert x.tolist() == pytest.approx(expected)  # without the 0.1 the first is -0.5
 
 
+def test_both_directions_are_counted():
+    one = worker(0, ModelBox(), n_push=1, n_fetch=2)
+    one.run(4)
+    stats = one.optimizer.stats()
+    assert (stats.exchanges, stats.nbytes) == (4, 6 * 4 * len(start()))
+
+
 def test_a_later_worker_finds_the_sum_as_it_is():
     box = ModelBox()
     one = worker(0, box)

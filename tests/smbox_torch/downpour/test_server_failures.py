@@ -105,6 +105,20 @@ def test_a_step_that_timed_out_is_repeated_as_far_as_it_was_not_applied(outcome,
     assert centers(box) == [[-3.0] * 4] * 2
 
 
+def test_a_run_continues_from_a_checkpoint_if_the_node_does_not_say_what_it_has():
+    error = RequestTimeoutError("late")
+    error.handle = Late([])
+    box = FailingBox(2, error)
+    opt, step = two_dtypes(box)
+    step()
+    saved = opt.state_dict()
+    with pytest.raises(RequestTimeoutError, match="late"):
+        step()
+    opt.load_state_dict(saved, force=True)
+    step()
+    assert centers(box) == [[-2.0] * 4] * 2
+
+
 def test_a_step_that_failed_is_repeated_for_the_regions_that_lack_it():
     box = FailingBox(2, OutOfMemoryError("full"))
     _, step = two_dtypes(box)

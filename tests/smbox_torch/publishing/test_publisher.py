@@ -71,12 +71,14 @@ def test_versions_count_from_one_and_hold_every_tensor(box, name):
             states_equal(tensors_found, state)
 
 
-def test_a_dtype_is_that_of_floats_alone(box, name):
-    state = {"w": torch.tensor([1 / 3, 1e30]), "n": torch.tensor([2**53 + 1])}
+@pytest.mark.parametrize("times", [1, 1 << 18])
+def test_a_dtype_is_that_of_floats_alone(box, name, times):
+    state = {"w": torch.tensor([1 / 3, 1e30]).repeat(times), "n": torch.tensor([2**53 + 1])}
     with Publisher(box, name, state, dtype=torch.float16) as publisher:
         publisher.publish()
     _, found = pulled(box, name)
-    states_equal(found, {"w": torch.tensor([1 / 3, torch.inf]).half(), "n": state["n"]})
+    halves = torch.tensor([1 / 3, torch.inf]).half().repeat(times)
+    states_equal(found, {"w": halves, "n": state["n"]})
 
 
 def test_tied_parameters_travel_once(box, name):
