@@ -84,6 +84,15 @@ def test_a_run_resumes_exactly_between_push_and_fetch():
     )
 
 
+def test_a_step_that_a_fetch_followed_is_still_pushed_at_the_end():
+    box = ModelBox()
+    one = worker(0, box, n_push=3)
+    one.run()
+    one.optimizer.close()
+    wanted = start() - np.float32(LR) * gradient(0)(start(), 0)
+    np.testing.assert_array_equal(box.attach("run.float32").get(), wanted)
+
+
 def test_a_model_that_is_loaded_after_wrapping_is_refused_before_it_is_pushed():
     box = ModelBox()
     one = worker(0, box)

@@ -98,6 +98,15 @@ def fetches_none(box: ModelBox) -> bool:
     return ops.count("accumulate") == 3 and "get" not in ops[ops.index("accumulate") : -1]
 
 
+def test_the_center_is_fetched_only_where_the_copy_is_too_old():
+    box = ModelBox()
+    one = worker(0, box, staleness=2)
+    began = len(box.log)
+    one.run(9)
+    ops = [entry.op for entry in box.log[began:] if entry.region == "run.float32"]
+    assert ops == ["accumulate", "accumulate", "accumulate", "get"] * 3
+
+
 def test_a_worker_that_leaves_is_not_waited_for():
     box = ModelBox()
     one, other = (worker(i, box, staleness=0, workers=2) for i in range(2))
