@@ -220,8 +220,9 @@ def test_impossible_settings_are_refused():
 
 
 def test_who_maximizes_is_refused():
-    x = torch.nn.Parameter(torch.zeros(3))
-    sgd = torch.optim.SGD([x], lr=0.1, maximize=True)
+    groups = [{"params": [torch.nn.Parameter(torch.zeros(3))]} for _ in range(2)]
+    groups[1]["maximize"] = True
+    sgd = torch.optim.SGD(groups, lr=0.1)
     with pytest.raises(ConfigError, match="negate the loss"):
         ServerDownpour(sgd, ModelBox(), "run", workers=1)
 

@@ -74,6 +74,18 @@ def test_nobody_runs_further_ahead_than_the_staleness():
     assert fast.optimizer.clocks.mine == 4
 
 
+def test_a_clock_follows_its_push_and_a_fetch_follows_the_wait():
+    box = ModelBox()
+    fast, _ = (worker(i, box, staleness=0, workers=2, timeout_s=0.01) for i in range(2))
+    began = len(box.log)
+    with pytest.raises(RequestTimeoutError, match="behind"):
+        fast.run()
+    log = [(entry.op, entry.region) for entry in box.log[began:]]
+    changes = [("accumulate", "run.float32"), ("fetch_and_op", "run.clocks")]
+    assert [each for each in log if each in changes] == changes
+    assert ("get", "run.float32") not in log
+
+
 @pytest.mark.shares
 def test_a_worker_that_never_came_is_named(node: smbox.Box):
     x = torch.nn.Parameter(torch.from_numpy(start()))

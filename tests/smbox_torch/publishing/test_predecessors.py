@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 
 import pytest
@@ -127,3 +128,14 @@ def test_a_publisher_that_is_replaced_while_it_writes_is_told(box, name, hooked)
         first.publish()
     assert Subscriber(box, name).pull(timeout_s=0.0) == 1
     successors[0].close()
+
+
+def test_a_version_that_a_predecessor_had_is_told_at_once(box, name):
+    with Publisher(box, name, WEIGHTS) as publisher:
+        assert [publisher.publish(), publisher.publish()] == [1, 2]
+    with Publisher(box, name, WEIGHTS) as publisher:
+        assert publisher.publish() == 3
+    begun_s = time.monotonic()
+    with pytest.raises(smbox.StaleVersionError):  # it has no buffer
+        Subscriber(box, name).pull(version=2, timeout_s=60.0)
+    assert time.monotonic() - begun_s < 30.0
