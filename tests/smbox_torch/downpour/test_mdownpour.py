@@ -149,3 +149,32 @@ def test_a_change_between_two_steps_is_an_own_push_of_as_many_bytes():
     one.run()
     stats = one.optimizer.stats()
     assert (stats.nbytes, stats.staleness) == ((2 * 4 + 1) * 4 * len(start()), {0: 2})
+
+
+def test_a_change_before_the_center_is_taken_enters_the_center_once_and_not_the_velocity():
+    box, model = ModelBox(), torch.nn.Module()
+    one = worker(0, box, momentum=0.5)
+    one.run()
+    c, v = (box.attach(name).get() for name in ("run.float32", "run.velocity.float32"))
+    one.x.data.add_(1.0)
+    model.x = one.x
+    one.optimizer.center_into(model)
+    v = np.float32(0.5) * v - np.float32(LR) * gradient(0)(c, one.t)
+    one.run()
+    close = {"rtol": 0, "atol": 1e-6}
+    np.testing.assert_allclose(box.attach("run.velocity.float32").get(), v, **close)
+    np.testing.assert_allclose(box.attach("run.float32").get(), c + 1 + v, **close)
+
+
+def test_a_change_is_not_pushed_if_the_step_is_refused():
+    box, model = ModelBox(), torch.nn.Linear(2, 1, bias=False)
+    sgd = torch.optim.SGD(model.parameters(), lr=LR)
+    opt = MDownpour(sgd, box, "run", workers=1, model=model)
+    opt.step()
+    center = box.attach("run.float32").get()
+    with torch.no_grad():
+        model.weight.add_(1.0)
+    model.weight = torch.nn.Parameter(torch.zeros(1, 2))
+    with pytest.raises(ConfigError, match="was replaced"):
+        opt.step()
+    np.testing.assert_array_equal(box.attach("run.float32").get(), center)

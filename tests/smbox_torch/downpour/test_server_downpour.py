@@ -179,6 +179,19 @@ def test_several_learning_rates_need_one_for_the_server():
     )
 
 
+def test_a_change_before_the_center_is_taken_is_pushed():
+    box, model = ModelBox(), torch.nn.Module()
+    one = worker(0, box, server="momentum", settings={"momentum": 0.0})
+    one.run()
+    center = box.attach("run.float32").get()
+    one.x.data.add_(1.0)
+    model.x = one.x
+    one.optimizer.center_into(model)
+    wanted = center + 1 - np.float32(LR) * gradient(0)(center, one.t)
+    one.run()
+    np.testing.assert_allclose(box.attach("run.float32").get(), wanted, rtol=0, atol=1e-6)
+
+
 def test_a_frozen_parameter_stays():
     p, q = (torch.nn.Parameter(torch.ones(2)) for _ in range(2))
     p.requires_grad_(False)

@@ -160,6 +160,17 @@ def test_a_run_resumes_exactly():
     np.testing.assert_array_equal(rest.values(), whole.values())
 
 
+def test_parameters_of_another_memory_are_as_old_as_they_were():
+    box, again = ModelBox(), ModelBox()
+    one, rest = worker(0, box, staleness=2), worker(0, again, staleness=2)
+    one.run(4)  # fetched at clock 3
+    rest.optimizer.load_state_dict(one.optimizer.state_dict())
+    began = len(again.log)
+    rest.run(2)
+    ops = [entry.op for entry in again.log[began:] if entry.region == "run.float32"]
+    assert ops == ["accumulate", "accumulate", "get"]
+
+
 def test_impossible_settings_are_refused():
     for settings in ({"staleness": -1}, {"period": 0}):
         with pytest.raises(ConfigError):
