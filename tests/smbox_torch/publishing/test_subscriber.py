@@ -81,8 +81,9 @@ def test_names_that_are_not_there_are_told(box, name, publisher, state):
     publish(publisher, state, 5)
     subscriber = Subscriber(box, name)
     target = {key: tensor.clone().fill_(1) for key, tensor in state.items()}
-    with pytest.raises(smbox.LayoutMismatchError, match="nowhere"):
-        subscriber.pull(into=target, names=["a", "nowhere"])
+    for into in (None, target):
+        with pytest.raises(smbox.LayoutMismatchError, match="nowhere"):
+            subscriber.pull(into=into, names=["a", "nowhere"])
     with pytest.raises(smbox.LayoutMismatchError, match="'n'"):
         subscriber.pull(into={"a": target["a"]}, names=["a", "n"])
     with pytest.raises(smbox.ConfigError):

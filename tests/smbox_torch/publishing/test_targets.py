@@ -130,3 +130,26 @@ def test_a_target_whose_elements_share_memory_is_refused_and_other_strides_are_f
     for target in (torch.zeros(4, 3).t(), torch.zeros(6, 8)[::2, ::2]):
         subscriber.pull(into={"w": target})
         assert torch.equal(target, numbers)
+
+
+@pytest.mark.usefixtures("published")
+def test_a_read_that_times_out_is_cancelled(box, name, hooked):
+    """Else it could write to memory that holds the tensors of a later pull."""
+    cancelled = []
+
+    class Silent:
+        def result(self):
+            raise smbox.RequestTimeoutError("silent")
+
+        def facts(self):
+            return {}
+
+        def cancel(self):
+            cancelled.append(self)
+
+    def read(verb, _region):
+        return (lambda out: Silent()) if verb == "get_nb" else None
+
+    with pytest.raises(smbox.RequestTimeoutError, match="did not answer"):
+        Subscriber(hooked(box, read), name).pull(timeout_s=0.0)
+    assert len(cancelled) == 1
