@@ -233,3 +233,15 @@ def test_a_state_during_an_evaluation_changes_nothing():
     other.optimizer.state_dict()
     other.optimizer.train()
     np.testing.assert_array_equal(position(one), position(other))
+
+
+def test_an_exchange_that_is_refused_changes_neither_the_model_nor_x():
+    one = worker(0, ModelBox(), momentum=0.9)
+    one.run(3)
+    x = position(one)
+    one.optimizer.eval()
+    center = one.values()
+    with pytest.raises(ConfigError, match="holds the center"):
+        one.optimizer.exchange()
+    np.testing.assert_array_equal(one.values(), center)
+    np.testing.assert_array_equal(position(one), x)

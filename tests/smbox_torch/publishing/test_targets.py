@@ -72,12 +72,13 @@ def test_tensors_of_inference_mode_are_filled(box, name, state, is_inside):
         {"n": torch.tensor(0.0)},
         {"b": torch.zeros(1).expand(SIZE)},
         {"b": torch.empty(SIZE, device="meta")},
+        {"b": torch.zeros(SIZE).to_sparse()},
         {"b": 3},
         {"b": nn.UninitializedParameter()},
     ],
     ids=[
         *("less", "more", "short", "ints", "narrow", "floats", "overlaps", "meta"),
-        *("no tensor", "lazy"),
+        *("sparse", "no tensor", "lazy"),
     ],
 )
 def test_a_target_that_does_not_fit_is_left_alone(box, name, state, change):
