@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import smbox
+from smbox.errors import ConfigError
 from smbox.testing.model_box import ModelBox
 from smbox.testing.quadratic import LR, Descent, start
 from smbox_torch import EAMSGD, EASGD
@@ -35,3 +36,21 @@ def test_only_an_exchange_over_messages_passes_behind_the_gradient(
         assert center.version - began == (2 if overlap and not is_mapped else 1)
         found.append(one.values())
     assert np.array_equal(found[0], found[1]) is is_mapped
+
+
+def test_an_exchange_during_an_evaluation_is_refused_and_the_pending_move_stays():
+    found = []
+    for evaluates in (False, True):
+        x, box = torch.nn.Parameter(torch.from_numpy(start())), ModelBox()
+        sgd = torch.optim.SGD([x], lr=LR)
+        one = Descent(0, x, EASGD(sgd, box, "run", workers=1, overlap=True))
+        one.run(3)
+        if evaluates:
+            one.optimizer.eval()
+            with pytest.raises(ConfigError, match="holds the center"):
+                one.optimizer.exchange()
+            one.optimizer.train()
+        one.run(3)
+        one.optimizer.close()
+        found.append((one.values().tolist(), box.attach("run.float32").get().tolist()))
+    assert found[0] == found[1]
