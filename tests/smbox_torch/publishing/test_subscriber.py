@@ -3,7 +3,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import math
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -282,18 +281,3 @@ def test_a_pull_that_is_cancelled_twice_is_over_too(box, name, publisher, state)
     assert lost == []
     publish(publisher, state, 1)
     assert values(target) == [[0]] * 3
-
-
-def test_threads_take_turns(box, name, publisher, state):
-    subscriber = Subscriber(box, name)
-    publish(publisher, state, 1)
-    gate = threading.Barrier(4)
-
-    def pull():
-        gate.wait(60)
-        target = {key: torch.zeros_like(tensor) for key, tensor in state.items()}
-        return [(subscriber.pull(into=target), values(target)) for _ in range(5)]
-
-    with ThreadPoolExecutor(4) as pool:
-        found = [each.result(60) for each in [pool.submit(pull) for _ in range(4)]]
-    assert found == [[(1, [[1]] * 3)] * 5] * 4

@@ -1,0 +1,55 @@
+"""Pulls of one subscriber by several threads, which run one after another."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+
+import smbox
+from smbox_torch import Publisher, Subscriber
+from smbox_torch.publishing import subscriber as subscribing
+
+pytestmark = pytest.mark.shares
+
+STATE = {"a": torch.ones(1 << 19), "n": torch.tensor(1)}
+
+
+def test_threads_take_turns(box, name):
+    subscriber = Subscriber(box, name)
+    with Publisher(box, name, STATE) as publisher:
+        publisher.publish()
+    gate = threading.Barrier(4)
+
+    def pull():
+        gate.wait(60)
+        target = {key: torch.zeros_like(tensor) for key, tensor in STATE.items()}
+        return [
+            (subscriber.pull(into=target), [each.unique().tolist() for each in target.values()])
+            for _ in range(5)
+        ]
+
+    with ThreadPoolExecutor(4) as pool:
+        found = [each.result(60) for each in [pool.submit(pull) for _ in range(4)]]
+    assert found == [[(1, [[1], [1]])] * 5] * 4
+
+
+def test_the_wait_for_another_pull_has_a_timeout(box, name, hooked, monkeypatch):
+    monkeypatch.setattr(subscribing, "POLL_S", 0.01)
+    refused = []
+
+    def pull_again(verb, _region):
+        if verb == "get_nb" and not refused:
+            with pytest.raises(smbox.RequestTimeoutError, match="another pull") as caught:
+                subscriber.pull(timeout_s=0.0)
+            refused.append(caught.value)
+            assert subscriber.copy_s == 0.0
+
+    subscriber = Subscriber(hooked(box, pull_again), name)
+    with Publisher(box, name, STATE) as publisher:
+        publisher.publish()
+        assert subscriber.pull() == 1
+    assert len(refused) == 1
+    assert subscriber.copy_s > 0.0
