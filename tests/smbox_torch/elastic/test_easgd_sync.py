@@ -164,3 +164,15 @@ def test_who_joins_between_the_two_barriers_reads_with_the_others(open_box, unti
     other.leave()
     one.close()
     late.close()
+
+
+def test_the_default_moving_rate_follows_the_number_of_workers():
+    box = ModelBox()
+    one = worker(0, box, 1)
+    one.run(2)  # the next step exchanges
+    x, c = one.values(), box.attach("run.float32").get()
+    one.optimizer.team.size = 9
+    one.optimizer.team.meet = lambda *_: None
+    one.run()
+    moved = x - (x - c) / 10 - np.float32(LR) * (x - noise(0, 2))
+    np.testing.assert_allclose(one.values(), moved, rtol=0, atol=1e-6)

@@ -11,6 +11,7 @@ import torch
 from smbox.errors import ConfigError
 from smbox.testing import oracles
 from smbox.testing.model_box import ModelBox
+from smbox.testing.model_region import ModelRegion
 from smbox.testing.quadratic import LR, Descent, gradient, start
 from smbox_torch.elastic.seasgd import SEASGD
 from smbox_torch.elastic.stability import StabilityWarning
@@ -249,3 +250,26 @@ def test_a_rate_beyond_the_bound_is_warned_of():
 def test_a_period_below_one_is_refused():
     with pytest.raises(ConfigError):
         worker(0, ModelBox(), period=0)
+
+
+def test_the_default_moving_rate_follows_the_number_of_workers():
+    box = ModelBox()
+    one = worker(0, box, moving_rate=None, period=1, overlap=False)
+    one.run()
+    before = one.values(), box.attach("run.float32").get()
+    one.optimizer.team.size = 9
+    one.run()
+    x = before[0] - np.float32(LR) * gradient(0)(before[0], 1)
+    np.testing.assert_allclose(one.values(), x - (x - before[1]) / 10, rtol=0, atol=1e-6)
+
+
+def test_an_end_tells_that_the_last_add_failed(monkeypatch):
+    one = worker(0, ModelBox(), period=1)
+
+    def fail(*_args) -> None:
+        raise ConnectionError("the memory is gone")
+
+    monkeypatch.setattr(ModelRegion, "accumulate", fail)
+    one.run()
+    with pytest.raises(ConnectionError):
+        one.optimizer.close()
