@@ -98,6 +98,25 @@ def test_gradients_that_were_there_are_kept():
     assert buffer.gradient.tolist() == [1, 1, 0]
 
 
+def test_a_gradient_that_was_cleared_is_zero():
+    p = torch.nn.Parameter(torch.zeros(2))
+    p.grad = torch.ones(2)
+    buffer = FlatBuffer([p])
+    buffer.attach_gradients()
+    p.grad = None
+    buffer.attach_gradients()
+    assert buffer.gradient is not None
+    assert buffer.gradient.tolist() == p.grad.tolist() == [0, 0]
+
+
+def test_gradients_of_a_converted_model_are_not_cleared():
+    model = network()
+    flat = FlatParameters(model.parameters(), gradients=True)
+    model.double()
+    with pytest.raises(ConfigError, match="not in the flat buffer"):
+        flat.zero_gradients()
+
+
 def test_sparse_gradients_become_dense_and_add_up():
     table = torch.nn.Embedding(4, 2, sparse=True)
     buffer = FlatBuffer([table.weight])

@@ -35,3 +35,10 @@ def test_what_rounding_leaves_out_is_kept_until_a_value_is_set():
     assert torch.equal(flat.values()["bfloat16"], saved["bfloat16"])
     buffer.master.subtract(torch.full((2,), 1.0))
     assert x.float().tolist() == pytest.approx([0.01 + 2.0**-7] * 2, rel=0.01)
+
+
+def test_a_value_too_small_for_the_models_dtype_is_kept():
+    master = Master(torch.zeros(1, dtype=torch.float16), torch.float32)
+    master.wide.fill_(1e-8)
+    master.narrow()
+    assert master.values().tolist() == pytest.approx([1e-8])
