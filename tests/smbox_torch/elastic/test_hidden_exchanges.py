@@ -54,3 +54,15 @@ def test_an_exchange_during_an_evaluation_is_refused_and_the_pending_move_stays(
         one.optimizer.close()
         found.append((one.values().tolist(), box.attach("run.float32").get().tolist()))
     assert found[0] == found[1]
+
+
+def test_later_exchanges_do_not_change_a_state_that_was_taken():
+    x = torch.nn.Parameter(torch.from_numpy(start()))
+    sgd = torch.optim.SGD([x], lr=LR)
+    one = Descent(0, x, EASGD(sgd, ModelBox(), "run", workers=1, overlap=True))
+    one.run(3)
+    (move,) = one.optimizer.state_dict()["extra"]["moves"]
+    before = move.clone()
+    one.run(3)
+    one.optimizer.close()
+    assert torch.equal(move, before)

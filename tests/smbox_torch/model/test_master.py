@@ -42,3 +42,11 @@ def test_a_value_too_small_for_the_models_dtype_is_kept():
     master.wide.fill_(1e-8)
     master.narrow()
     assert master.values().tolist() == pytest.approx([1e-8])
+
+
+def test_a_move_is_subtracted_from_the_values_as_they_are():
+    flat = torch.ones(1, dtype=torch.bfloat16)
+    master = Master(flat, torch.float32)
+    flat.add_(1.0)  # a step since the last exchange
+    master.subtract(torch.full((1,), 0.5))
+    assert flat.tolist() == [1.5]

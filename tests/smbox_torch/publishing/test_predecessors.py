@@ -133,9 +133,11 @@ def test_a_publisher_that_is_replaced_while_it_writes_is_told(box, name, hooked)
 def test_a_reader_continues_with_a_successor(box, name):
     subscriber = Subscriber(box, name)
     for version in (1, 2):
-        with Publisher(box, name, WEIGHTS) as publisher:
+        weights = {"w": torch.full((100 * version,), float(version))}
+        with Publisher(box, name, weights) as publisher:
             publisher.publish()
         assert subscriber.pull(timeout_s=0.0) == version
+        assert torch.equal(subscriber.state["w"], weights["w"])
 
 
 def test_a_version_that_a_predecessor_had_is_told_at_once(box, name):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from typing import ClassVar
 
 import pytest
@@ -29,6 +30,28 @@ def test_a_wait_ends_when_the_slowest_is_there():
     assert fast.present() == {0: 2, 1: 2}
 
 
+def test_a_tick_after_the_look_at_the_clocks_ends_the_wait():
+    box = ModelBox()
+    slow = clocks_of(box, 1, 2)
+
+    class Ticking(FixedTeam):
+        looks = 0
+
+        def never_came(self) -> list[int]:
+            self.looks += 1
+            if self.looks == 1:
+                slow.tick()
+            return []
+
+    team = Ticking(box, "run", 0, 2)
+    fast = Clocks(box, "clocks", team)
+    fast.tick()
+    team.looks = 0
+    begun_s = time.monotonic()
+    assert fast.wait(1, 60.0) == 1
+    assert time.monotonic() - begun_s < 30.0
+
+
 def test_a_timeout_names_the_slowest():
     box = ModelBox()
     clocks_of(box, 0, 3).tick()
@@ -46,6 +69,25 @@ def test_who_left_is_not_waited_for_and_returns_beside_the_slowest():
         clocks[0].tick()
     assert clocks[0].wait(4, 1.0) == 4
     assert clocks_of(box, 1, 2).mine == 4
+
+
+def test_who_leaves_twice_has_left():
+    clocks = [clocks_of(box, rank, 2) for box in [ModelBox()] for rank in range(2)]
+    for _ in range(2):
+        clocks[1].leave()
+    assert clocks[0].present() == {0: 0}
+
+
+@pytest.mark.parametrize(("own", "wanted"), [(0, 4), (6, 6)])
+def test_who_comes_late_begins_no_earlier_than_the_slowest(own: int, wanted: int):
+    box = ModelBox()
+    for rank, ticks in enumerate([4, own]):
+        clocks = clocks_of(box, rank, 2)
+        for _ in range(ticks):
+            clocks.tick()
+    team = FixedTeam(box, "run", 1, 2)
+    team.is_late = True
+    assert Clocks(box, "clocks", team).mine == wanted
 
 
 def test_a_restarted_worker_goes_on_with_its_clock():

@@ -49,6 +49,21 @@ def test_fewer_looks_find_the_same_end_later():
     assert [one.step() for _ in range(4)] == [False, False, False, True]
 
 
+def test_the_target_is_met_between_two_looks():
+    (alone,) = team("fastest", 3, workers=1, every=2)
+    assert [alone.step() for _ in range(3)] == [False, False, True]
+
+
+def test_a_successor_continues_the_count(monkeypatch):
+    for key, value in {"RANK": "0", "WORLD_SIZE": "1", "TORCHELASTIC_RUN_ID": "one"}.items():
+        monkeypatch.setenv(key, value)
+    with smbox.local("64MiB") as box:
+        for steps in ([False], [False, True]):
+            alone = Stopping(box, "run", "fastest", 3)
+            assert [alone.step() for _ in steps] == steps
+            alone.close()
+
+
 def test_impossible_settings_are_refused():
     for wrong in ({"rule": "never", "iterations": 1}, {"rule": "mean", "iterations": 0}):
         with pytest.raises(ConfigError):
