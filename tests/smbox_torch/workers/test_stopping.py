@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import time
 
 import numpy as np
@@ -122,11 +123,15 @@ def test_what_one_decides_holds_when_it_has_left(members):
     assert three.step()
 
 
-def test_a_number_of_workers_joins_by_itself():
+@pytest.mark.parametrize("closes", [False, True])
+def test_a_number_of_workers_joins_by_itself(*, closes: bool):
     with smbox.local("64MiB") as box:
         one, two = (Stopping(box, "run", "mean", 4, workers=2, lease_s=60.0) for _ in range(2))
         assert not any(one.step() for _ in range(5))
-        two.close()
+        if closes:
+            two.close()
+        del two
+        gc.collect()
         assert one.step()
 
 
