@@ -42,7 +42,7 @@ def check_workers(
     Raises:
         TypeError: an argument is not a number.
         ConfigError: the number of workers is not given, below 1 or too large, no worker has
-            the rank, or the lease is too short.
+            the rank, a member has another rank, or the lease is too short.
     """
     size = _size(workers, env)
     lease(lease_s)
@@ -50,6 +50,10 @@ def check_workers(
         raise ConfigError(f"a run has at most {CAPACITY} workers", workers=size)
     if rank is not None and not 0 <= whole("rank", rank, least=0) < size:
         raise ConfigError("rank must be at least 0 and below workers", rank=rank, workers=size)
+    if isinstance(workers, Member) and rank not in {None, workers.rank}:
+        raise ConfigError(
+            "the member has another rank: leave out rank=", rank=rank, member=workers.rank
+        )
     return size
 
 

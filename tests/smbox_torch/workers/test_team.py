@@ -79,3 +79,10 @@ def test_a_member_of_the_users_is_not_left(box):
         team.tell(3)
         team.leave()
         assert (member.count, member.progress) == (1, 3)
+
+
+def test_a_member_with_another_rank_is_refused(box):
+    with smbox.join(box, "run", expected=2) as member:
+        with pytest.raises(ConfigError, match="another rank"):
+            team_of(box, "run", member, rank=1, env={})
+        assert team_of(box, "run", member, rank=0, env={}).rank == 0
