@@ -18,7 +18,7 @@ import re
 import shlex
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from enum import IntEnum
 from pathlib import Path
 from typing import Final, Literal, TypeVar, cast
@@ -114,12 +114,12 @@ def make_node_key(folder: Path) -> bool:
     Raises:
         ConfigError: the folder cannot be created or written to; no key was made.
     """
-    with _writing(folder):
+    with _writing(folder) as undo:
         if (folder / NODE_FILE).exists():
             return False
         (folder / CLIENTS).mkdir(parents=True, exist_ok=True)
         text = _text("the key pair of a memory node: keep it secret", KeyPair(*_new_pair()))
-        _write(folder / NODE_FILE, text, SECRET_MODE)
+        _write(folder / NODE_FILE, text, SECRET_MODE, undo)
     return True
 
 
@@ -152,14 +152,11 @@ def add_client(folder: Path, client: Authorised) -> Path:
     key = ClientKey(public, secret, name=client.name, node=node.public, expires=client.expires)
     role = cast("RoleName", client.role.name.lower())
     listed = _Listed(public, role, client.prefix, client.expires)
-    with _writing(folder):
-        _write(key_file, _text("the key of an smbox client: keep it secret", key), SECRET_MODE)
-        try:
-            text = _text("an authorised client; without this file it is refused", listed)
-            _write(entry, text, LISTED_MODE)
-        except BaseException:
-            key_file.unlink()  # else the next attempt would find that the client exists
-            raise
+    with _writing(folder) as undo:
+        text = _text("the key of an smbox client: keep it secret", key)
+        _write(key_file, text, SECRET_MODE, undo)
+        text = _text("an authorised client; without this file it is refused", listed)
+        _write(entry, text, LISTED_MODE, undo)
     return key_file
 
 
@@ -179,21 +176,24 @@ def _text(comment: str, values: msgspec.Struct) -> str:
 
 
 @contextmanager
-def _writing(folder: Path) -> Iterator[None]:
-    """Turn an OSError of the block into a ConfigError."""
-    try:
-        yield
-    except OSError as error:
-        raise ConfigError(
-            f"cannot write keys: {error.strerror}; name a folder that you may write to",
-            folder=str(folder),
-            file=error.filename,
-        ) from error
+def _writing(folder: Path) -> Iterator[ExitStack]:
+    """Turn an OSError of the block into a ConfigError; remove what ``_write`` wrote in it."""
+    with ExitStack() as undo:
+        try:
+            yield undo
+        except OSError as error:
+            raise ConfigError(
+                f"cannot write keys: {error.strerror}; name a folder that you may write to",
+                folder=str(folder),
+                file=error.filename,
+            ) from error
+        undo.pop_all()
 
 
-def _write(path: Path, text: str, mode: int) -> None:
+def _write(path: Path, text: str, mode: int, undo: ExitStack) -> None:
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
-    with os.fdopen(file, "w") as out:
+    undo.callback(path.unlink)  # else the next attempt would find that the key exists
+    with os.fdopen(file, "w", encoding="utf-8") as out:
         out.write(text)
 
 

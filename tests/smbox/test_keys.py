@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import resource
 import time
+from contextlib import contextmanager
 
 import pytest
 
@@ -70,6 +72,26 @@ def test_a_client_of_the_same_name_is_refused_and_nothing_changes(folder):
         add_client(folder, Authorised("alice", Role.ADMIN))
     assert path.read_text() == before
     assert [client.role for client in read_clients(folder)[0].values()] == [Role.READ]
+
+
+@contextmanager
+def full_disk():
+    former = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20, former[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, former)
+
+
+def test_a_full_disk_leaves_no_part_of_a_key(tmp_path):
+    folder = tmp_path / "keys"
+    with pytest.raises(ConfigError, match="cannot write keys"), full_disk():
+        make_node_key(folder)
+    assert make_node_key(folder)
+    with pytest.raises(ConfigError, match="cannot write keys"), full_disk():
+        add_client(folder, Authorised("alice", Role.READ))
+    add_client(folder, Authorised("alice", Role.READ))
 
 
 @pytest.mark.parametrize("name", ["", "../alice", "a/b", ".hidden", "x" * 65, "new\nline"])
