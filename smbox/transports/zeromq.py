@@ -118,7 +118,7 @@ def resolution_error(address: str) -> str | None:
     """
     if not address.startswith("tcp://"):
         return None
-    host = address.removeprefix("tcp://").rpartition(":")[0].strip("[]")
+    host = address.rpartition(":")[0].removeprefix("tcp://").rpartition(";")[2].strip("[]")
 
     def resolve() -> str | None:
         try:

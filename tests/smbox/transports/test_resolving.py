@@ -8,9 +8,12 @@ import pytest
 from smbox.transports import zeromq
 from smbox.transports.zeromq import resolution_error
 
+WITH_SOURCE = "tcp://127.0.0.1:0;localhost:1"
+
 
 @pytest.mark.parametrize(
-    "address", ["tcp://127.0.0.1:1", "tcp://[::1]:1", "tcp://localhost:1", "ipc:///nowhere"]
+    "address",
+    ["tcp://127.0.0.1:1", "tcp://[::1]:1", "tcp://localhost:1", WITH_SOURCE, "ipc:///nowhere"],
 )
 def test_what_has_an_address_has_no_reason(address: str):
     assert resolution_error(address) is None
