@@ -158,7 +158,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SmboxError as error:
         print(f"memnode: {error}", file=sys.stderr)
         if isinstance(error, StartError):
-            return cast("int", error.facts["exit_status"])
+            return max(cast("int", error.facts["exit_status"]), EXIT_FAILED)
         return next(status for kind, status in EXITS if isinstance(error, kind))
     except Exception:  # noqa: BLE001 -- any other error gives the exit status 1
         _LOG.exception("the node failed; its memory stays in place")

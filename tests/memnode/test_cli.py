@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import signal
 import subprocess
 import sys
 from importlib import metadata
@@ -12,6 +13,7 @@ import pytest
 from memnode import cli
 from memnode.cli import config_of, main, parser, ready_line
 from memnode.config import Bind
+from memnode.group import StartError
 from smbox.errors import (
     ConfigError,
     ConnectError,
@@ -84,6 +86,8 @@ def test_what_can_never_work_is_status_2(arguments, capsys):
         (ConnectError("x"), 4),
         (NativeError("x"), 1),
         (ZeroDivisionError("x"), 1),
+        (StartError("x", exit_status=cli.EXIT_ADDRESS), 4),
+        (StartError("x", exit_status=-signal.SIGKILL), 1),
     ],
 )
 def test_each_error_has_its_status(monkeypatch, error, status):
