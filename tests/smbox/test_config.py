@@ -30,6 +30,8 @@ def test_every_setting_has_its_variable():
 
 def test_a_long_first_pause_lengthens_the_longest():
     assert ClientConfig.from_env({"SMBOX_RESEND_AFTER_S": "9"}).resend_after_max_s == 9.0
+    short = ClientConfig.from_env({"SMBOX_RESEND_AFTER_S": "0.25"})
+    assert short.resend_after_max_s == ClientConfig().resend_after_max_s
 
 
 def test_an_endless_timeout_is_a_timeout():
@@ -55,9 +57,10 @@ def test_what_can_never_work_is_refused(settings):
         ClientConfig(**settings)
 
 
-def test_a_variable_that_is_no_number_is_named():
+@pytest.mark.parametrize("value", ["soon", ""])
+def test_a_variable_that_is_no_number_is_named(value):
     with pytest.raises(ConfigError, match="SMBOX_TIMEOUT_S"):
-        ClientConfig.from_env({"SMBOX_TIMEOUT_S": "soon"})
+        ClientConfig.from_env({"SMBOX_TIMEOUT_S": value})
 
 
 @pytest.mark.parametrize(

@@ -158,6 +158,28 @@ def test_of_two_files_with_one_key_the_first_counts(folder):
     assert len(errors) == 1
 
 
+def test_clients_are_read_in_order_of_their_files_and_copies_by_an_editor_are_none(folder):
+    names = [f"client{index}" for index in (7, 2, 9, 4, 1, 8, 3, 6, 5)]
+    for name in names:
+        add_client(folder, Authorised(name, Role.READ))
+    entry = folder / "clients" / f"{name}.toml"
+    entry.rename(f"{entry}~")
+    (folder / "clients" / f".{name}.toml.swp").write_text("public =")
+    found, errors = read_clients(folder)
+    assert [client.name for client in found.values()] == sorted(names[:-1])
+    assert errors == []
+
+
+def test_a_client_is_told_that_the_nodes_key_in_its_file_is_none(folder):
+    path = add_client(folder, Authorised("alice", Role.READ))
+    path.write_text(path.read_text().replace(read_node_key(folder).public, "short"))
+    with pytest.raises(ConfigError, match="node is not a key of 40 characters"):
+        read_client_key(path)
+    os.mkfifo(folder / "pipe.key", 0o600)
+    with pytest.raises(ConfigError, match="not a regular file"):
+        read_client_key(folder / "pipe.key")
+
+
 def test_a_missing_file_says_how_to_make_one(tmp_path):
     with pytest.raises(ConfigError, match="keygen"):
         read_client_key(tmp_path / "nobody.key")

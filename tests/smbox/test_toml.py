@@ -72,3 +72,15 @@ def test_facts_go_with_the_error():
     with pytest.raises(ConfigError) as caught:
         toml.decode(b"", Table, "this is no table", key="k")
     assert caught.value.facts == {"key": "k"}
+
+
+def test_a_file_of_the_largest_size_is_read_and_the_facts_of_its_error_stay(tmp_path: Path):
+    path = tmp_path / "table.toml"
+    path.write_bytes(b"#" * toml.FILE_NBYTES_MAX)
+
+    def refused(text: bytes) -> Table:
+        raise ConfigError("too long", length=len(text))
+
+    with pytest.raises(ConfigError, match="too long") as caught:
+        toml.read(path, refused)
+    assert caught.value.facts == {"file": str(path), "length": toml.FILE_NBYTES_MAX}
