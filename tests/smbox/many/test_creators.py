@@ -1,0 +1,82 @@
+"""Striped regions: what another client does just before the head of one is created."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from smbox import directory
+from smbox.errors import RegionExistsError, RegionFreedError, RequestTimeoutError
+from smbox.paths import creating
+
+X = np.arange(12, dtype=np.float32)
+TRIES_MAX = 500
+
+
+@pytest.fixture
+def before_head(monkeypatch):
+    """Call a function before each head is created, but not for heads that it creates."""
+    create = creating.create
+
+    def prepare(act):
+        def created(paths, request, *arguments):
+            if "#" not in request.name:
+                with monkeypatch.context() as patch:
+                    patch.setattr(creating, "create", create)
+                    act()
+            return create(paths, request, *arguments)
+
+        monkeypatch.setattr(creating, "create", created)
+
+    return prepare
+
+
+def names(box):
+    return sorted(info.name.partition("#")[0] for info in box.regions())
+
+
+def test_a_creation_that_fails_leaves_the_region_of_another_client(box, team, before_head):
+    def other_is_faster():
+        team.box().create("w", init=-X, layout="striped")
+        raise RequestTimeoutError("no reply")
+
+    before_head(other_is_faster)
+    with pytest.raises(RequestTimeoutError):
+        box.create("w", init=X, layout="striped")
+    assert team.box().attach("w").get().tolist() == (-X).tolist()
+    assert names(box) == ["w"] * 4
+
+
+def test_a_creation_whose_part_was_freed_as_an_orphan_leaves_nothing(box, team, before_head):
+    before_head(lambda: team.alone(1).free(team.alone(1).regions()[0]))
+    with pytest.raises(RegionFreedError):
+        box.create("w", init=X, layout="striped")
+    assert names(box) == []
+
+
+def test_a_creator_that_always_loses_against_a_region_that_is_freed_ends(box, before_head):
+    tries = []
+
+    def other_is_faster():
+        tries.append(1)
+        assert len(tries) < TRIES_MAX
+        raise RegionExistsError("a region of this name exists")
+
+    before_head(other_is_faster)
+    with pytest.raises(RegionExistsError):
+        box.create("w", init=X, layout="striped", exist_ok=True, timeout_s=0.02)
+    assert names(box) == []
+
+
+def test_a_region_that_is_freed_while_it_is_opened_is_created_again(box, team, monkeypatch):
+    box.create("w", init=-X, layout="striped")
+    head_of = directory.head_of
+
+    def freed_before(*arguments):
+        monkeypatch.setattr(directory, "head_of", head_of)
+        team.box().free("w")
+        return head_of(*arguments)
+
+    monkeypatch.setattr(directory, "head_of", freed_before)
+    found = box.create("w", init=X, layout="striped", exist_ok=True)
+    assert found.get().tolist() == X.tolist()
