@@ -47,6 +47,7 @@ class GlobalAddress(int):
         Raises:
             AddressRangeError: the node exceeds 16 bits, or the offset 48 bits.
         """
+        node, offset = operator.index(node), operator.index(offset)  # numpy's would overflow
         if not 0 <= node <= NODE_MAX or not 0 <= offset <= OFFSET_MAX:
             raise AddressRangeError("node or offset out of range", node=node, offset=offset)
         return cls(node << OFFSET_BITS | offset)
@@ -67,7 +68,7 @@ class GlobalAddress(int):
         Raises:
             AddressRangeError: the offset would exceed 48 bits.
         """
-        return GlobalAddress.at(self.node, self.offset + nbytes)
+        return GlobalAddress.at(self.node, self.offset + operator.index(nbytes))
 
     __radd__ = __add__
 
@@ -82,7 +83,7 @@ class GlobalAddress(int):
             AddressRangeError: the nodes differ, or the result is not an address of the node.
         """
         if not isinstance(other, GlobalAddress):
-            return GlobalAddress.at(self.node, self.offset - other)
+            return GlobalAddress.at(self.node, self.offset - operator.index(other))
         if self.node != other.node:
             raise AddressRangeError(
                 "addresses at different nodes have no distance", a=self, b=other

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import struct
 
+import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
@@ -31,6 +32,15 @@ def test_parts_and_arithmetic(node, first, second):
 def test_an_int_may_come_first():
     assert type(1 + GlobalAddress.at(2, 3)) is GlobalAddress
     assert 1 + GlobalAddress.at(2, 3) == GlobalAddress.at(2, 4)
+
+
+@pytest.mark.parametrize("kind", [np.int32, np.int64, np.uint16])
+def test_integers_of_numpy_do_not_overflow(kind):
+    address = GlobalAddress.at(kind(30_000), kind(7))
+    assert (address.node, address.offset) == (30_000, 7)
+    far = GlobalAddress.at(NODE_MAX, 1 << 40)
+    assert far + kind(7) == far + 7
+    assert far - kind(7) == far - 7
 
 
 @pytest.mark.parametrize("bits", [-1, 1 << 64])
