@@ -49,7 +49,7 @@ def test_a_wait_is_for_a_whole_number(box, number):
 
 
 def test_the_first_value_is_any_whole_number_of_64_bits(box):
-    for number, init in enumerate((np.int64(-3), np.uint64(5), np.int8(3), True)):
+    for number, init in enumerate((np.int64(-3), np.uint64(5), np.int8(3), True, -1 << 63)):
         assert box.counter(f"first-{number}", init).value == init
     for init, error in (
         (1 << 63, LayoutMismatchError),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from inspect import signature
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -51,16 +52,24 @@ def test_a_share_that_cannot_be_started_has_no_effect(box):
     assert handle.ranges_done() == [(0, 16), (32, 48)]
 
 
-def test_a_flush_of_a_lost_node_still_completes_the_changes_at_the_others(box, monkeypatch):
-    flushed, first, *others = [], *box._many.nodes.values()
+def test_a_flush_of_lost_nodes_names_the_first_and_completes_the_changes_at_others(
+    box, monkeypatch
+):
+    flushed, (first, other, last) = [], box._many.nodes.values()
 
     def lost(**_):
         raise PeerLostError("the node is lost")
 
-    monkeypatch.setattr(first.box, "flush", lost)
-    for node in others:
-        monkeypatch.setattr(node.box, "flush", lambda node=node, **_: flushed.append(node))
+    for node in (first, last):
+        monkeypatch.setattr(node.box, "flush", lost)
+    monkeypatch.setattr(other.box, "flush", lambda **_: flushed.append(other))
     with pytest.raises(PeerLostError) as caught:
         box.flush()
     assert caught.value.facts["node"] == first.id
-    assert flushed == others
+    assert flushed == [other]
+
+
+def test_transports_are_told_in_one_order():
+    kinds = ("tcp", "shm", "ipc", "tcp")
+    nodes = dict(enumerate(SimpleNamespace(box=SimpleNamespace(transport=x)) for x in kinds))
+    assert ManyPath(nodes).transport == "ipc+shm+tcp"
