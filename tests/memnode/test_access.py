@@ -178,3 +178,26 @@ def test_a_file_that_is_no_key_hinders_neither_others_nor_a_removal(tmp_path, ma
     access.refresh()
     assert access.find(users["kept"])
     assert access.find(users["gone"]) is None
+
+
+def test_no_file_is_read_for_a_key_that_is_unknown_or_unchanged(tmp_path, monkeypatch):
+    make_node_key(tmp_path)
+    known = read_client_key(add_client(tmp_path, Authorised("a", Role.READ, "run/"))).public
+    access = Access(tmp_path)
+    monkeypatch.setattr(Access, "refresh", None)
+    assert access.find_now("unknown") is None
+    assert access.find_now(known).name == "a"
+    names = "run/a", "other"
+    for user, seen in (("unknown", [False, False]), (known, [True, False]), ("", [True, True])):
+        assert [access.can_see(user, name) for name in names] == seen
+
+
+def test_a_file_that_another_of_its_size_and_time_replaces_is_read(tmp_path):
+    make_node_key(tmp_path)
+    keys = [read_client_key(add_client(tmp_path, Authorised(n, Role.READ))) for n in "ab"]
+    first, second = (tmp_path / "clients" / f"{name}.toml" for name in "ab")
+    os.utime(second, ns=(0, first.stat().st_mtime_ns))
+    access = Access(tmp_path)
+    second.replace(first)
+    assert access.find_now(keys[0].public) is None
+    assert access.find(keys[1].public).name == "a"

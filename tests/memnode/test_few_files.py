@@ -77,6 +77,8 @@ def test_keys_that_are_unchanged_stay_authorised(tmp_path, monkeypatch, function
         access.refresh()
         assert access.find_now(kept) is not None
         assert (access.find(gone), access.find(new)) == (None, None)
+        with pytest.raises(OSError, match=os.strerror(errno.EMFILE)):
+            Access(tmp_path)
     access.refresh()
     assert access.find(kept) is not None
     assert access.find(gone) is None

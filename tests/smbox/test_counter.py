@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from smbox.errors import LayoutMismatchError, RegionFreedError, RequestTimeoutError
+from smbox.paths.pair import PathPair
 
 
 def test_a_counter_shares_its_number_and_not_its_name_with_regions(box):
@@ -23,6 +24,18 @@ def test_a_timeout_of_wait_tells_of_which_operation(box):
     told = {"op": "counter.wait", "value": 0, "at_least": 1, "timeout_s": 0.0}
     assert told.items() <= caught.value.facts.items()
     assert counter.wait(0, timeout_s=0.0) == 0
+
+
+def test_a_wait_misses_no_count_just_behind_its_read(box, monkeypatch):
+    counter, finish = box.counter("steps"), PathPair.finish
+
+    def counted_behind(*arguments):
+        finish(*arguments)
+        monkeypatch.setattr(PathPair, "finish", finish)
+        counter.add()
+
+    monkeypatch.setattr(PathPair, "finish", counted_behind)
+    assert counter.wait(1, timeout_s=5.0) == 1
 
 
 def test_a_wait_for_a_freed_counter_ends(box):

@@ -37,6 +37,17 @@ def test_a_lost_node_is_named_and_the_others_go_on(hasty, region, team):
     assert caught.value.facts["node"] == 1
 
 
+def test_a_timeout_tells_what_failed_at_other_nodes(hasty, region, team):
+    team.alone(0).free(next(i for i in team.alone(0).regions() if i.name.startswith("w#")))
+    team.nodes[1].is_down = True
+    with pytest.raises(RequestTimeoutError) as caught:
+        region.accumulate(X)
+    facts = caught.value.facts
+    assert list(facts["failed"]) == [0]
+    assert "freed" in facts["failed"][0]
+    assert facts["parts"] == {0: "none", 1: "unknown", 5: "all"}
+
+
 def test_the_outcome_is_settled_when_the_node_is_back(region, team):
     team.nodes[1].is_down = True
     with pytest.raises(RequestTimeoutError) as caught:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from inspect import signature
 from types import SimpleNamespace
 
@@ -67,6 +69,17 @@ def test_a_flush_of_lost_nodes_names_the_first_and_completes_the_changes_at_othe
         box.flush()
     assert caught.value.facts["node"] == first.id
     assert flushed == [other]
+
+
+def test_a_wait_for_a_sum_ends_with_one_change_of_any_part(box):
+    region = box.create("w", init=np.zeros(12, np.float32), layout="striped")
+    wait = ManyPath(box._many.nodes).wait_version(region.info, region.version + 1)
+    change = threading.Timer(0.05, region[9:].accumulate, [np.ones(3, np.float32)])
+    change.start()
+    begun_s = time.monotonic()
+    assert wait.advance(begun_s + 20.0)
+    assert time.monotonic() < begun_s + 10.0
+    change.join()
 
 
 def test_transports_are_told_in_one_order():
