@@ -5,7 +5,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 import smbox
-from smbox.errors import RequestTimeoutError
+from smbox.errors import ConfigError, RequestTimeoutError
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.rows import Rows
 
@@ -30,6 +30,21 @@ def test_an_index_of_any_kind_is_copied(region, dtype):
     assert region.rows(2).get().shape == (24,)
     assert region.rows(range(3)).shape == (3, 24)
     assert "shape=(2, 24)" in repr(rows)
+
+
+def test_a_row_has_1_byte_to_1_mib(box):
+    for name, length in (("empty", 0), ("long", (1 << 20) + 1)):
+        with pytest.raises(ConfigError, match="1 byte to 1 MiB"):
+            box.create(name, shape=(2, length), dtype="uint8").rows([1])
+    longest = box.create("longest", shape=(2, 1 << 20), dtype="uint8").rows([1])
+    longest.put(np.ones(longest.shape, np.uint8))
+    assert longest.get().all()
+
+
+@pytest.mark.parametrize("index", [[], [1]])
+def test_a_scale_that_does_not_fit_is_refused_for_any_number_of_rows(region, index):
+    with pytest.raises(ConfigError, match="whole number"):
+        region.rows(index).accumulate(np.ones((len(index), 24), np.int32), 0.5)
 
 
 def test_values_may_change_at_once(region):
