@@ -18,6 +18,7 @@ from memnode.listener import (
 )
 from smbox.config import WINDOW_MAX
 from smbox.errors import ConnectError
+from smbox.keys import KeyPair
 from smbox.transports import zeromq
 from smbox.wire.codec import decode_reply
 
@@ -93,6 +94,13 @@ def test_addresses_of_this_host_alone_ask_for_the_cookie(context, address, is_op
     listener.close()
 
 
+def test_clients_with_keys_need_no_cookie(context):
+    keys = KeyPair(*(key.decode() for key in zmq.curve_keypair()))
+    listener = Listener(context, Bind.parse("tcp://127.0.0.1:0"), keys)
+    assert listener.is_open
+    listener.close()
+
+
 def test_frames_come_and_go(dealer, listener):
     client = dealer(listener.address)
     client.send_multipart([b"head", b"body"])
@@ -109,14 +117,16 @@ def test_frames_come_and_go(dealer, listener):
 def test_frames_too_many_are_dropped_in_turns(dealer, listener):
     client = dealer(listener.address)
     client.send_multipart([b"head", b"body", *[b"more"] * (2 * SKIPPED_MAX + 1)])
-    client.send_multipart([b"next"])
+    for text in (b"next", b"last"):
+        client.send_multipart([text])
     _, frames, _ = received(listener)
     assert [bytes(frame) for frame in frames] == [b"head", b"body", b""]
     assert [listener.receive(), listener.receive()] == [None, None]
-    frames = None
-    while frames is None:  # it may come a little later
-        frames = received(listener)
-    assert frames[1] == [b"next"]
+    for text in (b"next", b"last"):
+        frames = None
+        while frames is None:  # it may come a little later
+            frames = received(listener)
+        assert frames[1] == [text]
     assert listener.receive() is None
 
 

@@ -6,7 +6,14 @@ import pytest
 import zmq
 from zmq.utils import z85
 
-from memnode.access import STRANGERS_BURST, STRANGERS_RATE, ZAP_ENDPOINT, Access, ZapHandler
+from memnode.access import (
+    REFUSED_LOG_S,
+    STRANGERS_BURST,
+    STRANGERS_RATE,
+    ZAP_ENDPOINT,
+    Access,
+    ZapHandler,
+)
 from smbox.keys import Authorised, Role, add_client, make_node_key, read_client_key
 
 OK, LATER, REFUSED = b"200", b"300", b"400"
@@ -67,3 +74,15 @@ def test_a_flood_of_strangers_keeps_no_authorised_client_out(ask):
     for now_s, answered in ((1.0, STRANGERS_RATE), (1.5, STRANGERS_RATE / 2)):
         found = [ask(bytes(32), now_s=now_s) for _ in range(int(STRANGERS_RATE) + 10)]
         assert found.count(REFUSED) == answered
+
+
+def test_after_a_long_time_no_more_strangers_are_answered_than_at_first(ask):
+    found = [ask(bytes(32), now_s=1e4) for _ in range(int(STRANGERS_BURST) + 10)]
+    assert found.count(REFUSED) == int(STRANGERS_BURST)
+
+
+def test_refusals_are_logged_at_once_and_then_counted(ask, caplog):
+    for now_s in (0.0, REFUSED_LOG_S / 2, REFUSED_LOG_S):
+        ask(bytes(32), now_s=now_s)
+    told = "handshakes, the last from 10.0.0.9"
+    assert caplog.messages == [f"refused 1 {told}", f"refused 2 {told}"]

@@ -62,6 +62,8 @@ def test_the_second_is_driven_when_the_first_is_done():
     assert second.told == []
     assert not work.advance(0.0)
     assert second.told == ["advance"]
+    first.told.clear()
+    assert work.facts() == {"told": 1}  # of the second, which is waited for
     assert work.advance(0.0)
 
 

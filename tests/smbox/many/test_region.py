@@ -58,6 +58,17 @@ def test_a_slice_takes_the_parts_that_it_touches(region):
     assert region[2:9][1:4].get().tolist() == wanted[3:6].tolist()
 
 
+def test_what_a_change_of_a_slice_returns_is_that_of_the_slice(region):
+    part, before, delta = region[2:9], X[2:9], np.empty((7, 2), np.float32)
+    assert part.fetch_and_op(before).tolist() == before.tolist()
+    x = np.zeros((7, 2), np.float32)
+    part.elastic(x, 0.5, delta)
+    assert (x.tolist(), delta.tolist()) == ((0 * x).tolist(), (-before).tolist())
+    part.elastic(x, 0.5)
+    assert x.tolist() == (before / 2).tolist()
+    assert part.get().tolist() == (before / 2).tolist()
+
+
 def test_versions_of_the_parts_add_up(region):
     assert region.version == region[:1].version == 3
     before = region.version
