@@ -99,6 +99,15 @@ def test_a_change_uses_no_array_that_an_earlier_one_writes(box):
     assert two.get().tolist() == [2.0, 2.0, 1.0, 1.0]
 
 
+@pytest.mark.parametrize("reused", range(5))
+def test_written_arrays_are_known_in_whatever_order_they_lie(box, reused):
+    region, arrays = box.create("w", shape=(4,)), np.zeros((5, 4), np.float32)
+    with pytest.raises(ConfigError, match="use two arrays"), box.batch() as batch:  # noqa: PT012
+        for row in (3, 1, 4, 0, 2):
+            batch.elastic(region, arrays[row], 0.5)
+        batch.put(region, arrays[reused])
+
+
 def test_a_batch_is_sent_once(box):
     region = box.create("some", shape=(4,))
     with box.batch() as batch, batch:
