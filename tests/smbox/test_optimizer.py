@@ -31,6 +31,13 @@ def test_workers_share_the_state(solo, box, region):
     assert "momentum" in repr(mine)
 
 
+def test_each_worker_may_free_the_state(box, region):
+    first, second = (box.optimizer(region, "adam", lr=0.5) for _ in range(2))
+    first.free()
+    second.free()
+    assert [info.name for info in box.regions()] == [region.name]
+
+
 def test_defaults_are_torchs():
     torch = pytest.importorskip("torch")
     adam = torch.optim.Adam([torch.zeros(1)]).defaults
