@@ -47,8 +47,8 @@ class Ring:
         rank: rank of this worker.
         size: number of workers, W.
         exchange: exchanges the addresses of the workers.
-        host: address of this host that the previous worker can reach. Messages are not
-            authenticated, so it must be on a trusted network.
+        host: address of this host that the previous worker can reach; of IPv6 in brackets.
+            Messages are not authenticated, so it must be on a trusted network.
         timeout_s: seconds without a message after which a neighbour counts as lost.
     """
 
@@ -81,6 +81,7 @@ class Ring:
         """Create a socket without a queue limit: the rounds limit the messages in flight."""
         socket = self._context.socket(kind)
         socket.setsockopt(zmq.LINGER, LINGER_MS)
+        socket.setsockopt(zmq.IPV6, 1)
         socket.set_hwm(0)
         return socket
 

@@ -21,6 +21,7 @@ from typing import Final
 
 import torch
 
+from smbox.errors import ConfigError
 from smbox_torch.adapter import as_array
 from smbox_torch.averaging.gradient_rounds import GradientRounds
 from smbox_torch.averaging.mean import averaged
@@ -109,7 +110,7 @@ class RingAllReduce(AveragingOptimizer):
     Raises:
         ConfigError: rank and size of this process are unknown, a parameter cannot be averaged,
             the workers' models differ, or several workers have neither ``exchange`` nor a
-            master; nothing was changed.
+            master that this host can reach; nothing was changed.
         WorkerLostError: a worker never arrived; nothing was changed.
     """
 
@@ -169,8 +170,20 @@ def _alone(address: str) -> Sequence[str]:
 
 
 def _own_host(master_addr: str) -> str:
-    """Return the address by which this host reaches the master; nothing is sent."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect((master_addr, 1))
-        host: str = probe.getsockname()[0]
-        return host
+    """Return the address by which this host reaches the master; nothing is sent.
+
+    Raises:
+        ConfigError: the master's address is unknown here.
+    """
+    try:
+        family, *_, master = socket.getaddrinfo(master_addr, 1, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect(master)
+            host: str = probe.getsockname()[0]
+    except OSError as error:
+        raise ConfigError(
+            "this host cannot reach the master's address: check MASTER_ADDR",
+            master_addr=master_addr,
+            reason=str(error),
+        ) from error
+    return f"[{host}]" if family == socket.AF_INET6 else host

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import os
 import subprocess
 import threading
@@ -13,6 +14,7 @@ import torch
 from smbox.errors import ConfigError
 from smbox.testing.quadratic import LR, SIZE, Descent, noise, start
 from smbox_torch.averaging.ring_all_reduce import RingAllReduce
+from smbox_torch.averaging.store_exchange import kept_stores
 from smbox_torch.launching.local_host import free_port
 from smbox_torch.world import World
 
@@ -127,6 +129,25 @@ def test_models_that_differ_in_shape_alone_are_refused_on_all_workers():
 def test_workers_that_nobody_told_a_master_are_told_what_to_do():
     with pytest.raises(ConfigError, match="exchange="):
         train(World(world_size=2), None)
+
+
+def of_master(address: str) -> World:
+    return World(0, 0, 2, 2, master_addr=address, master_port=free_port())
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+def test_workers_find_each_other_by_a_master_of_either_protocol(address: str):
+    first = of_master(address)
+    with ThreadPoolExecutor(2) as pool:
+        members = [first, dataclasses.replace(first, rank=1, local_rank=1)]
+        values = {one.values().tobytes() for one in pool.map(train, members)}
+    kept_stores.clear()
+    assert len(values) == 1
+
+
+def test_a_master_that_this_host_does_not_know_is_named():
+    with pytest.raises(ConfigError, match=r"check MASTER_ADDR.*master_addr='256\.0\.0\.1'"):
+        train(of_master("256.0.0.1"))
 
 
 @pytest.mark.parametrize("prefix", ["SMBOX_", ""])
