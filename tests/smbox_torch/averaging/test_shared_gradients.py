@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from smbox.errors import ConfigError
+from smbox_torch.averaging.mean import GradientViews
 from smbox_torch.averaging.sync_group import SyncGroup
 from smbox_torch.world import World
 
@@ -67,3 +68,23 @@ def test_a_gradient_has_the_strides_of_its_parameter():
         assert weight.grad.stride() == weight.stride() == (1, 3)
         trained.append(weight.detach())
     assert torch.equal(*trained)
+
+
+def test_so_does_a_gradient_that_only_others_had():
+    weight = torch.nn.Parameter(torch.zeros(2, 3).t())
+    GradientViews([weight], [torch.arange(6.0).view(3, 2)]).hand_out([True])
+    assert weight.grad.stride() == (1, 3)
+    assert weight.grad.tolist() == [[0, 1], [2, 3], [4, 5]]
+
+
+def test_ranks_of_another_host_are_named_by_their_rank_in_the_run(worlds, each):
+    def work(world: World) -> list[int]:
+        net = torch.nn.Linear(6, 5)
+        with SyncGroup(torch.optim.SGD(net.parameters()), world=world, timeout_s=20.0):
+            with torch.no_grad():
+                net.weight.fill_(world.local_rank)
+            with pytest.raises(ConfigError) as caught:
+                net(torch.ones(4, 6)).sum().backward()
+        return caught.value.facts["ranks"]
+
+    assert each(worlds(2, 2)[2:], work) == [[3], [3]]

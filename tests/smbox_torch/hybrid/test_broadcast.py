@@ -8,6 +8,7 @@ import torch
 
 from smbox.errors import WorkerLostError
 from smbox.testing.model_box import ModelBox
+from smbox_torch.averaging import rendezvous
 from smbox_torch.hybrid.broadcast import PUBLISHED, RELEASED, HostBroadcast
 from smbox_torch.hybrid.hybrid import HybridSGD
 from smbox_torch.model.flat import FlatBuffer
@@ -44,6 +45,38 @@ def test_a_root_that_left_without_telling_is_named(run_ranks):
         moves.close()
 
     run_ranks(2, work)
+
+
+def test_only_a_root_that_has_not_published_is_lost(run_ranks, monkeypatch):
+    """A member may leave, and the root may publish and leave while a rank checks the others."""
+    monkeypatch.setattr(rendezvous, "POLL_S", 0.0)
+    second_check, left = threading.Event(), [threading.Event() for _ in range(3)]
+    checks = []
+
+    def work(world: World) -> None:
+        moves = HostBroadcast("moves", world, flat(), LONG_S)
+        if world.rank == 0:
+            second_check.wait(LONG_S)
+            moves.publish()
+        elif world.rank == 1:
+            meeting = moves._memory.rendezvous
+            check_ranks = meeting._check_ranks
+
+            def check(lags, *, is_late: bool) -> None:
+                checks.append(lags)
+                if len(checks) == 2:
+                    second_check.set()
+                    left[0].wait(LONG_S)
+                check_ranks(lags, is_late=is_late)
+
+            meeting._check_ranks = check
+            left[2].wait(LONG_S)
+            moves.receive()
+        moves.close()
+        left[world.rank].set()
+
+    run_ranks(3, work)
+    assert len(checks) == 2
 
 
 def test_an_exchange_is_due_for_those_who_have_not_come_to_it(run_ranks):

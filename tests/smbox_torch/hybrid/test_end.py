@@ -122,9 +122,10 @@ def test_closing_shares_the_rest(worlds, overlap: bool, exchange: str):
     assert ended[2].tobytes() == ended[3].tobytes()
 
 
+@pytest.mark.parametrize("steps", [3, 4])
 @pytest.mark.parametrize("overlap", [False, True])
-def test_a_checkpoint_with_nothing_left_to_share_ends_as_it_was_saved(
-    worlds, each, overlap: bool
+def test_a_checkpoint_shares_at_the_end_what_was_left_and_no_more(
+    worlds, each, overlap: bool, steps: int
 ):
     box, again, saved = ModelBox(), ModelBox(), {}
     members = worlds(1, 2)
@@ -137,7 +138,7 @@ def test_a_checkpoint_with_nothing_left_to_share_ends_as_it_was_saved(
 
     def whole(world: World) -> None:
         one = make(world, box)
-        one.run(3)  # the last step has exchanged
+        one.run(steps)  # the third has exchanged
         if world.is_group_root:
             saved.update(one.optimizer.state_dict())
         one.optimizer.close()

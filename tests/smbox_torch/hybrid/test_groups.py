@@ -8,7 +8,9 @@ import torch
 
 from smbox.errors import ConfigError
 from smbox.testing.model_box import ModelBox
+from smbox_torch.hybrid.groups import Run, find_placement
 from smbox_torch.hybrid.hybrid import HybridSGD
+from smbox_torch.hybrid.roles import ExchangeSettings
 from smbox_torch.world import World
 
 
@@ -28,3 +30,21 @@ def test_hosts_whose_number_nobody_tells_are_an_error():
     sgd = torch.optim.SGD([torch.nn.Parameter(torch.ones(3))], lr=1.0)
     with pytest.raises(ConfigError, match="groups="):
         HybridSGD(sgd, ModelBox(), "run", exchange="seasgd", world=world)
+
+
+def test_a_host_is_a_group_only_if_there_are_as_many():
+    world = World(2, 0, 4, 2, group_rank=1, group_world_size=2)
+    settings = ExchangeSettings("elastic", 1, None, overlap=False, increment=None)
+    run = Run("run", world, settings, 1.0, 1)
+    places = [find_placement(run, number, None, None, []) for number in (1, 2, None)]
+    assert [place.index for place in places] == [None, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [({}, "every rank"), ({"group": object()}, "group="), ({"groups": "all"}, "every rank")],
+)
+def test_groups_that_cannot_be_measured_are_refused(arguments, words):
+    sgd = torch.optim.SGD([torch.nn.Parameter(torch.ones(3))], lr=1.0)
+    with pytest.raises(ConfigError, match=words):
+        HybridSGD(sgd, ModelBox(), "run", world=World(), **{"groups": "auto"} | arguments)

@@ -145,6 +145,7 @@ def test_each_rank_saves_alone_and_all_load_their_own_or_the_roots(
     expected = each(members, before)
     assert [saved[rank]["extra"]["moves"] is not None for rank in (0, 1)] == [overlap] * 2
     assert not saved[1]["centers"]
+    assert [saved[rank]["rank"] for rank in (0, 1)] == [0, 1]
     assert each(worlds(2), after) == expected
     assert expected[0] == expected[1]
 
@@ -256,7 +257,8 @@ def test_a_default_moving_rate_without_the_number_of_hosts_is_refused_on_every_r
             wrapped(world, model(), ModelBox(), exchange="seasgd", moving_rate=None)
 
 
-def test_a_rank_that_is_interrupted_within_an_exchange_leaves_its_group(each):
+@pytest.mark.parametrize("overlap", [False, True])
+def test_a_rank_that_is_interrupted_within_an_exchange_leaves_its_group(each, overlap: bool):
     """Its parameters may lack the move that the others have."""
 
     def interrupt(_: torch.Tensor) -> None:
@@ -264,7 +266,7 @@ def test_a_rank_that_is_interrupted_within_an_exchange_leaves_its_group(each):
 
     def work(world: World) -> None:
         net = model()
-        optimizer = wrapped(world, net, ModelBox(), period=1)
+        optimizer = wrapped(world, net, ModelBox(), period=1, overlap=overlap)
         train(optimizer, net, world.rank, range(2))
         if world.rank == 1:
             optimizer._exchange._parameters._flat[0].master.subtract = interrupt

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from smbox.errors import WorkerLostError
 from smbox.testing.model_box import ModelBox
 from smbox_torch import HybridSGD
 
@@ -29,9 +30,32 @@ def test_statistics_of_a_group_stay_equal_and_never_become_negative(
                 model(scale * torch.randn(4, 3, generator=generator)).sum().backward()
                 optimizer.step()
                 found += model[0].running_var.tolist()
+            assert optimizer.stats().exchanges == 8  # those of the statistics do not count
         return found + model[0].running_var.tolist()
 
     first, second = run_ranks(2, work)
     assert first == second
     assert min(first) >= 0
     assert box.attach("run.buffers.float32").get()[3:].min() >= 0
+
+
+def test_a_root_that_cannot_exchange_the_statistics_is_named_by_the_others(run_ranks):
+    def fail() -> None:
+        raise ConnectionError("the memory is gone")
+
+    def work(world) -> None:
+        model = torch.nn.Sequential(torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 1))
+        box = ModelBox() if world.is_group_root else None
+        sgd, error, words = (
+            torch.optim.SGD(model.parameters()),
+            WorkerLostError,
+            "rank 0 has left",
+        )
+        optimizer = HybridSGD(sgd, box, "run", model=model, world=world, timeout_s=20.0)
+        if world.is_group_root:
+            optimizer._role.prepare, error, words = fail, ConnectionError, "gone"
+        model(torch.ones(4, 3)).sum().backward()
+        with pytest.raises(error, match=words), optimizer:
+            optimizer.step()
+
+    run_ranks(2, work)

@@ -15,7 +15,9 @@ from smbox.testing.quadratic import LR, Descent, gradient, start
 from smbox_torch.averaging.box_group import BoxGroup, Relay
 from smbox_torch.averaging.sync_group import SyncGroup
 from smbox_torch.hybrid import groups
+from smbox_torch.hybrid.groups import Run, find_placement
 from smbox_torch.hybrid.hybrid import HybridSGD
+from smbox_torch.hybrid.roles import ExchangeSettings
 from smbox_torch.topology import Link, Links, Topology, choose
 from smbox_torch.topology.measuring import boxes_of
 from smbox_torch.world import World
@@ -25,10 +27,10 @@ RATE, PERIOD, STEPS = 0.3, 2, 8
 NEAR, FAR = Link(1e-4, 2e8, 2e8), Link(1e-4, 1e7, 1e7)
 
 
-def islands(*nodes: int) -> Topology:
-    """Worker w is near to node ``nodes[w]`` alone; each is a host."""
+def islands(*nodes: int, far: int = 1) -> Topology:
+    """Worker w is near to node ``nodes[w]`` alone; each is a host; node 1 has the id far."""
     rows = tuple(tuple(NEAR if node == near else FAR for node in (0, 1)) for near in nodes)
-    links = Links(rows, (0, 1), tuple(range(len(nodes))))
+    links = Links(rows, (0, far), tuple(range(len(nodes))))
     return choose(links, nbytes=1 << 20, period=PERIOD)
 
 
@@ -262,3 +264,24 @@ def test_a_rank_outside_and_a_topology_of_another_run_are_refused(box):
     elsewhere = choose(Links(((FAR,),), (9,), (0,)), nbytes=1)
     with pytest.raises(ConfigError, match="another run"):
         HybridSGD(sgd, box, "run", groups=elsewhere, world=World())
+    with pytest.raises(ConfigError, match="another run"):
+        HybridSGD(sgd, box, "run", groups=islands(0, 0, 1, 1, far=9), world=World(0, 0, 4, 1))
+    world = World(2, 1, 3, 2)
+    with pytest.raises(ConfigError, match="all workers of one host"):
+        HybridSGD(sgd, box, "run", groups=ONE, world=world, timeout_s=1.0)
+
+
+def test_a_topology_places_each_rank(box, monkeypatch):
+    settings = ExchangeSettings("elastic", PERIOD, None, overlap=False, increment=None)
+    runs = [Run("run", World(rank, 0, 3, 1), settings, 7.0, 1 << 20) for rank in range(3)]
+    places = [find_placement(run, ONE, box, None, []) for run in runs]
+    assert [(at.index, at.groups, at.is_root) for at in places] == [
+        (0, 2, True),
+        (0, 2, False),
+        (1, 2, True),
+    ]
+    assert places[0].group._timeout_s == 7.0
+    assert places[2].group is None
+    monkeypatch.setattr(groups, "measure", lambda *_, **__: ONE.links)
+    chosen = find_placement(runs[0], "auto", box, None, [torch.zeros(5), torch.zeros(2, 3)])
+    assert (chosen.topology.nbytes, chosen.topology.period) == (4 * 11, PERIOD)
