@@ -86,7 +86,8 @@ class HybridMember:
         """Copy the center into a model.
 
         Raises:
-            ConfigError: the parameters differ, or the root's box has no address.
+            ConfigError: the parameters differ, or the root's box has no address, or too long a
+                one.
             ConnectError: the root's memory node cannot be reached from here.
         """
         filling = CenterCopy(model, self._names)
@@ -139,7 +140,9 @@ class HybridMember:
         if self._own_box is None:
             address = bytes(self._address.tolist()).rstrip(b"\0").decode()
             if not address:
-                raise ConfigError("the root's box has no address: give every rank a box")
+                raise ConfigError(
+                    "the root's box has no address, or too long a one: give every rank a box"
+                )
             self._own_box = smbox.connect(address)
         return self._own_box
 

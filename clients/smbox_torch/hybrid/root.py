@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 
@@ -19,14 +20,17 @@ from smbox_torch.world import World
 
 __all__ = ["HybridRoot", "address_bytes", "groups_of"]
 
-ADDRESS_NBYTES = 256
+ADDRESS_NBYTES = 1 << 16
+"""Of the addresses of 1000 nodes or more."""
 
 
 def address_bytes(box: BoxLike | None) -> torch.Tensor:
-    """Return the address of a box as ``u8[ADDRESS_NBYTES]``; zeros if it has none."""
-    text = str(getattr(box, "address", "")).encode()[:ADDRESS_NBYTES]
-    row = [*text, *bytes(ADDRESS_NBYTES - len(text))]
-    return torch.tensor(row, dtype=torch.uint8, device="cpu")
+    """Return the address of a box as ``u8[ADDRESS_NBYTES]``; zeros if none fits."""
+    text = str(getattr(box, "address", "")).encode()
+    row = np.zeros(ADDRESS_NBYTES, np.uint8)
+    if len(text) <= ADDRESS_NBYTES:
+        row[: len(text)] = [*text]
+    return torch.from_numpy(row)
 
 
 class HybridRoot(EASGD):

@@ -12,7 +12,7 @@ import torch
 
 from smbox.errors import ConfigError, RequestTimeoutError
 from smbox.testing.model_box import ModelBox
-from smbox_torch.hybrid import hybrid
+from smbox_torch.hybrid import hybrid, member
 from smbox_torch.hybrid.hybrid import HybridSGD
 from smbox_torch.world import World
 
@@ -133,3 +133,25 @@ def test_a_constructor_that_fails_late_leaves_no_hooks(worlds, monkeypatch):
     with pytest.raises(ConnectionError):
         HybridSGD(torch.optim.SGD([x]), ModelBox(), "run", world=World())
     assert not x._post_accumulate_grad_hooks
+
+
+@pytest.mark.parametrize(("nodes", "is_told"), [(1000, True), (5000, False)])
+def test_a_member_connects_to_all_nodes_of_its_root(
+    run_ranks, monkeypatch, nodes: int, is_told: bool
+):
+    box, asked = ModelBox(), []
+    box.address = ",".join(f"tcp://node-{number}.example.org:30000" for number in range(nodes))
+    monkeypatch.setattr(member.smbox, "connect", lambda address: asked.append(address) or box)
+
+    def work(world: World) -> None:
+        net = torch.nn.Linear(3, 1)
+        own = box if world.is_group_root else None
+        with HybridSGD(torch.optim.SGD(net.parameters()), own, "run", world=world) as optimizer:
+            if is_told:
+                optimizer.center_into(net)
+            elif own is None:
+                with pytest.raises(ConfigError, match="give every rank a box"):
+                    optimizer.center_into(net)
+
+    run_ranks(2, work)
+    assert asked == [box.address] * is_told
