@@ -164,3 +164,17 @@ def test_a_stranger_is_refused(frames: list[bytes]):
 def test_impossible_places_are_refused():
     with pytest.raises(ConfigError):
         Ring(2, 2, lambda address: [address])
+
+
+def test_a_ring_that_finds_nobody_leaves_its_port():
+    asked = []
+
+    def fail(address: str) -> list[str]:
+        asked.append(address)
+        raise KeyError
+
+    with pytest.raises(KeyError) as caught:
+        Ring(0, 2, fail)
+    with zmq.Context() as context, context.socket(zmq.PULL) as other:
+        other.bind(asked[0])
+    assert caught.tb is not None  # its frames hold the ring

@@ -62,6 +62,40 @@ def test_all_workers_begin_at_the_steps_of_the_center(
         one.close(exchange=False)
 
 
+def test_another_launch_does_not_count_who_came_to_an_earlier_one(monkeypatch):
+    for name, value in ("RANK", "0"), ("WORLD_SIZE", "2"), ("TORCHELASTIC_RUN_ID", "one"):
+        monkeypatch.setenv(name, value)
+    box = ModelBox()
+    for rank in (0, 1, 1):
+        worker(box, rank, 2).close(exchange=False)
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "two")
+    running = [worker(box, rank, 2) for rank in range(2)]
+    train(running, 1)
+    for one in running:
+        one.close(exchange=False)
+
+
+def test_infinities_of_a_rank_that_ran_out_of_batches_are_not_added():
+    """Its sum of the last round has them, and zero times infinity is no number."""
+    box = ModelBox()
+
+    def work(rank: int) -> list[float]:
+        one = worker(box, rank, 2)
+        (x,) = one.param_groups[0]["params"]
+        with one.join():
+            for loss_scale in (float("inf"), 1.0)[: 1 + rank]:
+                one.zero_grad()
+                (x.sum() * loss_scale).backward()
+                if x.grad.isfinite().all():
+                    one.step()
+        one.close(exchange=False)
+        return x.tolist()
+
+    with ThreadPoolExecutor(2) as pool:
+        for found in pool.map(work, range(2)):
+            assert found == pytest.approx([0.9] * 3)
+
+
 def test_a_worker_that_is_started_again_alone_ends_each_of_the_others_once(monkeypatch):
     """It waits while the others notice it, leave and are started again, too."""
     for name, value in ("RANK", "0"), ("WORLD_SIZE", "3"), ("TORCHELASTIC_RUN_ID", "one"):

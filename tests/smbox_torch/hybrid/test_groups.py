@@ -32,6 +32,13 @@ def test_hosts_whose_number_nobody_tells_are_an_error():
         HybridSGD(sgd, ModelBox(), "run", exchange="seasgd", world=world)
 
 
+def test_hosts_whose_number_nobody_tells_may_have_a_given_rate():
+    world = World(world_size=5, local_world_size=1, run_id=uuid.uuid4().hex)
+    sgd = torch.optim.SGD([torch.nn.Parameter(torch.ones(3))], lr=1.0)
+    options = {"exchange": "seasgd", "moving_rate": 0.1, "world": world}
+    HybridSGD(sgd, ModelBox(), "run", **options).close()
+
+
 def test_a_host_is_a_group_only_if_there_are_as_many():
     world = World(2, 0, 4, 2, group_rank=1, group_world_size=2)
     settings = ExchangeSettings("elastic", 1, None, overlap=False, increment=None)
