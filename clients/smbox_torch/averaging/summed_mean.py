@@ -167,8 +167,6 @@ class SummedMean:
             self._share_state(int((table[:, WEIGHT] != 0).int().argmax()))
 
     def _share_state(self, source: int) -> None:
-        if source == self._by.rank:
-            self._state.store()
         self._by.share(self._state.memory, source)
         self._state.load()
 
