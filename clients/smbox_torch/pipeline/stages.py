@@ -207,17 +207,23 @@ class Stages:
         While the pipeline is built all stages are needed, later the awaited one. A stage that
         died is an error at any time.
         """
-        view = self._team.member.read()
-        self._note_started(view)
-        stages = (*self._expected, *self._seen)
-        exits = {stage: self._exit_kind(view, stage) for stage in stages}
+        exits = self._exits()
+        died = [stage for stage, how in exits.items() if how == "died"]
+        if died:  # look again: they may have left, just before their processes ended
+            exits = self._exits()
+        for stage in died:
+            if exits[stage] == "died":
+                return self.exit_error(StageExit(stage, "died"))
         for stage, how in exits.items():
-            if how == "died":
-                return self.exit_error(StageExit(stage, how))
-        for stage, how in exits.items():
-            if how is not None and (self._is_building or stage == awaited):
+            if how == "left" and (self._is_building or stage == awaited):
                 return self.exit_error(StageExit(stage, how))
         return None
+
+    def _exits(self) -> dict[int, ExitKind | None]:
+        """Read how each stage that has started exited; None: it did not."""
+        view = self._team.member.read()
+        self._note_started(view)
+        return {each: self._exit_kind(view, each) for each in (*self._expected, *self._seen)}
 
     def _note_started(self, view: View) -> None:
         """Note which other stages have started; they may have died since."""

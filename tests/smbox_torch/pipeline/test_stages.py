@@ -10,6 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from smbox.errors import RequestTimeoutError, WorkerLostError
+from smbox.member_record import Record
 from smbox_torch.pipeline.stages import Stages
 from smbox_torch.workers.joining import team_of
 
@@ -119,3 +120,19 @@ def test_a_node_that_is_silent_for_a_poll_ends_no_wait(node, name, monkeypatch):
     with stage_1(node, name) as stages:
         monkeypatch.setattr(node, "attach", attach_late)
         assert stages.wait_for_region(made.name, 2).address == made.address
+
+
+def test_a_stage_that_left_just_before_its_end_has_left_and_not_died(node, name, monkeypatch):
+    """Another one that was lost made it leave; that one is the stage to name."""
+    other = team_of(node, name, 3, rank=2, lease_s=LEASE_S)
+
+    def leave_and_end(_: Record) -> bool:
+        other.leave()
+        return True
+
+    with stage_1(node, name, timeout_s=0.5) as stages:
+        assert stages.is_alive(2)
+        with monkeypatch.context() as patch:
+            patch.setattr(Record, "is_known_dead", leave_and_end)
+            with pytest.raises(RequestTimeoutError):
+                stages.wait_for_region(f"{name}.never", 0)

@@ -6,6 +6,7 @@ import pytest
 
 import smbox
 from smbox.errors import ConfigError
+from smbox.member_record import Record
 from smbox.testing.model_box import ModelBox
 from smbox_torch.workers.joining import check_workers, team_of
 from smbox_torch.workers.team import FixedTeam, JoinedTeam
@@ -86,3 +87,17 @@ def test_a_member_with_another_rank_is_refused(box):
         with pytest.raises(ConfigError, match="another rank"):
             team_of(box, "run", member, rank=1, env={})
         assert team_of(box, "run", member, rank=0, env={}).rank == 0
+
+
+def test_a_worker_that_left_just_before_its_end_has_left_and_not_died(box, monkeypatch):
+    one, other = (team_of(box, "run", 2, rank=rank, env={}) for rank in range(2))
+    assert one.lost() == {}
+    ended = one.member.seen.records[1]
+
+    def leave_and_end(record: Record) -> bool:
+        other.leave()
+        return record == ended
+
+    monkeypatch.setattr(Record, "is_known_dead", leave_and_end)
+    assert one.lost() == {1: "left"}
+    one.leave()
