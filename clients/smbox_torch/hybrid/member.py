@@ -18,7 +18,7 @@ from smbox_torch.model.restoring import check_same_model, restore
 from smbox_torch.model.worker_values import WorkerValues
 from smbox_torch.optimizer.center import Center
 from smbox_torch.optimizer.center_copy import CenterCopy
-from smbox_torch.optimizer.checkpoint import checkpoint
+from smbox_torch.optimizer.checkpoint import checkpoint, load_inner
 from smbox_torch.optimizer.options import BoxOptions
 from smbox_torch.optimizer.stats import Recorder
 
@@ -168,7 +168,7 @@ class HybridMember:
     ) -> None:
         """Resume from the ``state_dict`` of a rank."""
         check_same_model(state_dict, self._parameters, self._statistics)
-        self.inner.load_state_dict(state_dict["inner"])
+        load_inner(self.inner, state_dict["inner"])
         restore(state_dict, self._parameters, self._statistics, self._counts)
         self.steps = state_dict["steps"]
 

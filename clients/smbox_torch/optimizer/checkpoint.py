@@ -9,7 +9,7 @@ import torch
 
 from smbox.errors import ConfigError
 
-__all__ = ["checkpoint", "demand_algorithm", "is_plain"]
+__all__ = ["checkpoint", "demand_algorithm", "is_plain", "load_inner"]
 
 
 KEYS_SHOWN: Final = 8
@@ -84,6 +84,25 @@ def checkpoint(
 def is_plain(state_dict: Mapping[str, Any]) -> bool:
     """Return whether a state is that of a plain ``torch.optim`` optimizer."""
     return {"state", "param_groups"} <= state_dict.keys()
+
+
+def load_inner(optimizer: torch.optim.Optimizer, state_dict: dict[str, Any]) -> None:
+    """Load the state of a plain torch optimizer; ConfigError, unchanged, if it does not fit."""
+    if not is_plain(state_dict):
+        raise ConfigError(
+            "not the state of a torch.optim optimizer: it lacks state or param_groups",
+            keys=sorted(map(str, state_dict)),
+        )
+    before = optimizer.state, optimizer.param_groups
+    try:
+        optimizer.load_state_dict(state_dict)
+    except (ValueError, KeyError) as error:
+        optimizer.state, optimizer.param_groups = before
+        raise ConfigError(
+            "this state belongs to another class of optimizer or to other groups: build the"
+            f" model, optimizer and groups as they were when it was saved ({error})",
+            optimizer=type(optimizer).__name__,
+        ) from error
 
 
 def demand_algorithm(state_dict: Mapping[str, Any], algorithm: str) -> None:

@@ -18,7 +18,7 @@ from smbox_torch.checks import check_model, check_optimizer
 from smbox_torch.model.digest import digest
 from smbox_torch.model.others import forget_wrapped, note_wrapped
 from smbox_torch.model.worker_values import WorkerValues
-from smbox_torch.optimizer.checkpoint import demand_algorithm, is_plain
+from smbox_torch.optimizer.checkpoint import demand_algorithm, load_inner
 from smbox_torch.optimizer.state_hooks import HookedOptimizer
 from smbox_torch.optimizer.torch_group import warn_if_both_communicate
 from smbox_torch.world import World
@@ -263,21 +263,7 @@ class WrappedOptimizer(HookedOptimizer):
 
     def _load_inner(self, state_dict: dict[str, Any]) -> None:
         """Load the state of a plain torch optimizer into the inner one."""
-        if not is_plain(state_dict):
-            raise ConfigError(
-                "not the state of a torch.optim optimizer: it lacks state or param_groups",
-                keys=sorted(map(str, state_dict)),
-            )
-        before = self.inner.state, self.inner.param_groups
-        try:
-            self.inner.load_state_dict(state_dict)
-        except (ValueError, KeyError) as error:
-            self.inner.state, self.inner.param_groups = before
-            raise ConfigError(
-                "this state belongs to another class of optimizer or to other groups: build the"
-                f" model, optimizer and groups as they were when it was saved ({error})",
-                optimizer=type(self.inner).__name__,
-            ) from error
+        load_inner(self.inner, state_dict)
         self._inner_loaded()  # an optimizer may load without calling hooks
 
     def close(self) -> None:
