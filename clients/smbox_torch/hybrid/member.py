@@ -169,6 +169,7 @@ class HybridMember:
         """Resume from the ``state_dict`` of a rank."""
         check_same_model(state_dict, self._parameters, self._statistics)
         load_inner(self.inner, state_dict["inner"])
+        self.own.restore()
         restore(state_dict, self._parameters, self._statistics, self._counts)
         self.steps = state_dict["steps"]
 

@@ -80,3 +80,25 @@ def test_a_state_whose_optimizer_has_other_groups_is_refused():
     state = own.state_dict() | {"inner": torch.optim.SGD(halves, lr=0.1).state_dict()}
     with pytest.raises(ConfigError, match="other groups"):
         own.load_state_dict(state)
+
+
+def test_what_every_rank_loads_during_an_evaluation_stays(worlds, each):
+    box = ModelBox()
+
+    def work(world: World) -> list[torch.Tensor]:
+        net = torch.nn.Linear(3, 1, bias=False)
+        sgd = torch.optim.SGD(net.parameters(), lr=0.1)
+        with HybridSGD(sgd, box, "run", world=world, period=2) as optimizer:
+            saved = copy.deepcopy(optimizer.state_dict())
+            loaded = net.weight.detach().clone()
+            net(torch.ones(1, 3)).sum().backward()
+            optimizer.step()
+            optimizer.eval()
+            optimizer.load_state_dict(saved, force=True)
+            optimizer.train()
+            found = net.weight.detach().clone()
+            optimizer.close(exchange=False)
+        return [loaded, found]
+
+    for loaded, found in each(worlds(1, 2), work):
+        assert torch.equal(loaded, found)
