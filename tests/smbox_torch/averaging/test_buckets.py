@@ -8,7 +8,7 @@ import torch
 
 from smbox.errors import ConfigError
 from smbox_torch.averaging import buckets
-from smbox_torch.averaging.buckets import SharedRows, average, plan, shared_nbytes
+from smbox_torch.averaging.buckets import SharedRows, average, described, plan, shared_nbytes
 
 
 def tensors(*shapes: tuple[int, ...], dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
@@ -32,6 +32,16 @@ def test_every_parameter_has_a_place_of_its_own():
     assert sorted(index for *_, index in places) == list(range(5))
     assert all(limit <= first for (_, limit, _), (first, *_) in itertools.pairwise(places))
     assert {mixed[index].dtype for index in cut[0].members} == {cut[0].dtype}
+
+
+def test_buckets_of_several_dtypes_follow_the_reverse_order_together():
+    mixed = [tensors((3,), dtype=dtype)[0] for dtype in (torch.float32, torch.bfloat16) * 2]
+    assert [bucket.members for bucket in plan(mixed, 64)] == [(3,), (2,), (1,), (0,)]
+
+
+def test_a_buffer_is_not_described_as_a_parameter():
+    first, second = tensors((3,), (3,))
+    assert described([first], [second], 64) != described([first, second], [], 64)
 
 
 @pytest.mark.parametrize("members", [[], tensors((2,), dtype=torch.int64)])

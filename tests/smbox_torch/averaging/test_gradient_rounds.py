@@ -233,6 +233,22 @@ def test_local_gradients_after_a_skipped_step_are_no_mean(run_ranks):
         assert torch.equal(first, second)
 
 
+def test_gradients_that_grew_locally_are_no_mean(run_ranks):
+    def work(world: World) -> list[float]:
+        weight = torch.nn.Parameter(torch.ones(2))
+        synced = rounds(world, weight)
+        weight.sum().backward()
+        synced.enabled = False
+        (weight.sum() * world.rank).backward()  # in place, on top of the mean
+        synced.enabled = True
+        assert not synced.is_synced
+        synced.finish()
+        synced.close()
+        return weight.grad.tolist()
+
+    assert run_ranks(2, work) == [[1.5] * 2] * 2
+
+
 def test_a_backward_that_was_broken_off_can_be_closed():
     net = model(World())
     synced = sync(World(run_id="broken-off"), net)

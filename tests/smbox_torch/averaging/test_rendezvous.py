@@ -76,6 +76,32 @@ def test_a_fence_precedes_each_store_and_follows_each_load(monkeypatch):
     assert len(seen) == 3
 
 
+def test_a_rank_is_present_only_with_its_start_time(monkeypatch):
+    rows, seen = np.zeros((1, ROW_WORDS), np.uint64), []
+    native = SimpleNamespace(
+        short=SimpleNamespace(smbox_fence=lambda: seen.append(rows[0].tolist()))
+    )
+    monkeypatch.setattr(rendezvous.library, "load", lambda: native)
+    Rendezvous(rows, 0, timeout_s=LONG_S).enter()
+    assert rows[0, Word.PID] == os.getpid()
+    assert all(row[Word.STARTED] or not row[Word.PID] for row in seen)
+
+
+def test_a_rank_that_arrives_and_ends_during_a_check_is_not_lost(monkeypatch):
+    first, second, _ = pair()
+    checked = []
+    monkeypatch.setattr(rendezvous, "POLL_S", 0.0)
+    monkeypatch.setattr(process, "is_alive", lambda *_: checked.append(True) or True)
+
+    def lags(rank: int) -> bool:
+        lagged = first.counters(0)[rank] < 1
+        second.raise_to(0, 1)
+        second.leave()
+        return lagged
+
+    first.wait_until(lambda: bool(checked), lags)
+
+
 def test_a_dead_rank_is_named_long_before_the_timeout(other):
     first, _, rows = pair()
     put(rows, 1, other.pid)
@@ -149,7 +175,7 @@ def test_the_others_name_whom_the_first_has_blamed():
         rank.enter()
     ranks[2].leave()
     for waiting in ranks[:2]:
-        with pytest.raises(WorkerLostError, match="rank 2"):
+        with pytest.raises(WorkerLostError, match="rank 2 has left"):
             waiting.wait(0, 1)
         waiting.leave()
 

@@ -1,0 +1,90 @@
+"""One worker's waits for the others in a box: how long, how often, and whom it names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from smbox.errors import RequestTimeoutError, WorkerLostError
+from smbox.testing.model_box import ModelBox
+from smbox_torch.averaging.box_sum import POLL_S, BoxSum
+from smbox_torch.workers.team import DIED, LEFT
+
+
+class TimingBox(ModelBox):
+    """A box whose barriers let the first two meetings through, and then time out at once."""
+
+    def __init__(self, outcome: str = "none") -> None:
+        super().__init__()
+        self.outcome = outcome
+        self.waits: list[float] = []
+
+    def barrier(self, name: str, parties: int, *, timeout_s: float) -> None:
+        if "added" in name:
+            self.waits.append(timeout_s)
+            raise RequestTimeoutError("late", timeout_s=timeout_s, outcome=self.outcome)
+
+
+def sums(box: TimingBox, **options) -> Callable[[], torch.Tensor]:
+    """Return the first round of rank 0 of three."""
+    weight = torch.nn.Parameter(torch.ones(2))
+    made = BoxSum(box, "run", **{"rank": 0, "size": 3, "timeout_s": 60.0} | options)
+    made.create([weight], [])
+    row = torch.zeros(box.attach("run.rows0").shape[1], dtype=torch.float64)
+    return lambda: made.table(row, [], torch.zeros(0))
+
+
+def test_an_arrival_that_may_count_is_not_repeated_and_the_whole_wait_is_told():
+    box = TimingBox("unknown")
+    with pytest.raises(RequestTimeoutError) as caught:
+        sums(box)()
+    assert len(box.waits) == 1
+    assert caught.value.facts["timeout_s"] == 60.0
+
+
+@pytest.mark.parametrize("poll_s", [0.01, 9.0])
+def test_lost_workers_are_looked_for_often(poll_s: float):
+    box = TimingBox("unknown")
+    with pytest.raises(RequestTimeoutError):
+        sums(box, poll_s=poll_s)()
+    assert box.waits == [min(poll_s, POLL_S)]
+
+
+def test_a_worker_that_died_is_named_before_those_that_left_because_of_it():
+    with pytest.raises(WorkerLostError, match=f"rank 2 {DIED}"):
+        sums(TimingBox(), lost=lambda: {1: LEFT, 2: DIED})()
+
+
+def test_what_a_worker_recorded_before_it_left_is_read_after_it_is_found_gone():
+    box = TimingBox()
+
+    def lost() -> dict[int, str]:
+        if not box.waits:
+            return {}
+        box.attach("run.ended")[1:2].put(np.array([-1 - 2]))
+        return {1: LEFT}
+
+    with pytest.raises(WorkerLostError, match="rank 2 was given up by another"):
+        sums(box, lost=lost)()
+
+
+def test_a_worker_that_comes_during_a_check_is_not_lost(monkeypatch):
+    for name, value in ("RANK", "0"), ("WORLD_SIZE", "3"), ("TORCHELASTIC_RUN_ID", "one"):
+        monkeypatch.setenv(name, value)
+
+    class BeginningBox(TimingBox):
+        def barrier(self, name: str, parties: int, *, timeout_s: float) -> None:
+            super().barrier("added", parties, timeout_s=timeout_s)
+
+    box = BeginningBox("unknown")
+
+    def present() -> list[int]:
+        came = box.attach("run.came")
+        came[1:2].put(came[0:1].get())  # it joined after the others were counted
+        return [0, 2]
+
+    with pytest.raises(RequestTimeoutError):
+        sums(box, present=present)()
