@@ -217,7 +217,6 @@ class GradientRounds:
                 own = [_like(each, state.get(each, {}).get(key)) for each in self._parameters]
                 if any(tensor is not None for tensor in own):
                     self._share(own)
-            self.equal_state.record_writes()
         finally:
             self.weight = weight
 

@@ -57,3 +57,15 @@ def test_only_states_like_their_parameter_are_copied_after_the_loops():
         synced.agree({weight: {"momentum": torch.ones(2), "no tensor": 1, **wrong}})
     assert len(mean.dues) == 2  # the parameters, and the momentum
     synced.close()
+
+
+@pytest.mark.parametrize("state", [{}, {"momentum": torch.ones(2)}])
+def test_what_is_copied_after_the_loops_is_compared_in_the_next_round(state):
+    weight, mean = torch.nn.Parameter(torch.ones(2)), Leader()
+    synced = GradientRounds([weight], mean, torch.optim.SGD([weight]))
+    synced.equal_state.agreed()
+    with torch.no_grad():
+        synced.agree({weight: state})
+    synced.finish()
+    assert [due & 1 for due in mean.dues] == [0] * (1 + len(state)) + [1]
+    synced.close()
