@@ -191,7 +191,7 @@ class Rendezvous:
         pid, left = self._words(Word.PID)[rank], self._words(Word.LEFT)[rank]
         if left >= FINISHED:
             return f"finished after {left - FINISHED} steps"
-        if pid and left:
+        if left:
             return "has left"
         if pid and not process.is_alive(pid, self._words(Word.STARTED)[rank]):
             return "died"
