@@ -214,9 +214,8 @@ class HybridSGD(SyncGroup):
     def load_state_dict(self, state_dict: dict[str, Any], *, force: bool = False) -> None:
         """Resume from a state that :meth:`state_dict` returned; all ranks call it.
 
-        All ranks may load the state of the root, or each its own. A root that loads the state
-        of another rank sets the center to the parameters. With ``force``, the center is
-        restored even if workers already use it.
+        All ranks may load the root's state, or each its own. A root that loads another rank's
+        state sets the center to the parameters. ``force`` restores the center even in use.
 
         Raises:
             ConfigError: this rank has called finish or was closed, or the state belongs to
@@ -294,6 +293,7 @@ class HybridSGD(SyncGroup):
         if error is None:
             self.close()
             return
+        self.train()
         if self._host_mean is not None:  # in a process group, this could block for ever
             with suppress(WorkerLostError, StepMismatchError):  # the first error says more
                 self._settle()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 import torch
@@ -102,3 +103,32 @@ def test_what_every_rank_loads_during_an_evaluation_stays(worlds, each):
 
     for loaded, found in each(worlds(1, 2), work):
         assert torch.equal(loaded, found)
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_an_error_in_an_evaluation_leaves_every_rank_what_was_trained(
+    worlds, each, overlap: bool
+):
+    def work(world: World, box: ModelBox, *, evaluates: bool) -> list[float]:
+        x = torch.nn.Parameter(torch.ones(3))
+        settings = {"overlap": overlap, "moving_rate": 0.3}
+        optimizer = HybridSGD(torch.optim.SGD([x], lr=0.5), box, "run", world=world, **settings)
+
+        def train() -> None:
+            for _ in range(3):
+                optimizer.zero_grad()
+                x.sum().backward()
+                optimizer.step()
+            if evaluates:
+                optimizer.eval()
+            raise KeyError
+
+        with pytest.raises(KeyError), optimizer:
+            train()
+        return x.tolist()
+
+    found = [
+        each(worlds(1, 2), partial(work, box=ModelBox(), evaluates=evaluates))
+        for evaluates in (False, True)
+    ]
+    assert found[1] == found[0] == [found[0][0]] * 2
