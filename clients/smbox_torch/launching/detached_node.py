@@ -109,6 +109,8 @@ class DetachedNode:
                     raise ConnectError(STOPPED_MESSAGE)
                 print("the memory node died; starting it again on its memory")
                 self.start()
+                if self._is_ending.is_set():  # stop() has signalled the node that had died
+                    self.stop()
             raise ConnectError(f"the memory node died {RESTARTS_MAX + 1} times")
         finally:
             for left in segment.listing(f"{PREFIX}{self._name}."):

@@ -115,3 +115,24 @@ input()
     while os.path.exists(keys):  # the shell is nobody's child either
         assert time.monotonic() < deadline_s
         time.sleep(0.01)
+
+
+def test_a_node_that_is_stopped_while_it_is_started_again_ends(capsys, monkeypatch):
+    node = DetachedNode(0, "16MiB", made_keys()[0], BIND)
+    node.start()
+    start = node.start
+
+    def stopped_and_started() -> str:
+        node.stop()
+        return start()
+
+    monkeypatch.setattr(node, "start", stopped_and_started)
+    thread = threading.Thread(target=node.serve)
+    os.kill(node._pid, signal.SIGKILL)
+    thread.start()
+    thread.join(SOON_S)
+    is_serving = thread.is_alive()
+    node.stop()
+    thread.join(SOON_S)
+    assert not is_serving
+    assert segments(node) == []
