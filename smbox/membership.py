@@ -82,8 +82,7 @@ class Member(Holder):
     @property
     def workers(self) -> int:
         """Number of living members and expected ranks that never joined; sends no request."""
-        view, never_came = self.seen, self.never_came
-        return max(1, view.count + sum(not view.is_alive[rank] for rank in never_came))
+        return max(1, len(self.present))
 
     @property
     def never_came(self) -> list[int]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from smbox.errors import RequestTimeoutError
+from smbox.membership import Member
+from smbox.roster import View
 
 WAIT_S = 60.0
 
@@ -95,3 +97,22 @@ def test_a_start_without_a_launch_finds_the_members_of_any_launch(box, join, sta
     with join(box, rank=0, expected=2, **start) as one:
         assert (one.never_came, one.workers) == ([], 2)
     other.leave()
+
+
+def test_a_member_that_joins_during_the_count_of_workers_is_counted_once(
+    box, join, monkeypatch
+):
+    one, others, seen = join(box, rank=0, expected=2), [], Member.seen.fget
+
+    def seen_before_another_joins(member: Member) -> View:
+        found = seen(member)
+        if not others:
+            others.append(join(box, rank=1, expected=2))
+            one.read()
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Member, "seen", property(seen_before_another_joins))
+        assert one.workers == 2
+    for each in (one, *others):
+        each.leave()
