@@ -264,11 +264,12 @@ def join(
     while True:
         view = roster.seen if rank is None else _await_place(roster, rank)
         place = view.lowest_free() if rank is None else rank
+        generation, view = view.generation(place), roster.read()  # as its last holder left it
         lease = Lease(roster.place(place), lease_s)
         member = Member(roster, lease, place, expected=expected, launch=start, restart=restart)
-        if member.take(view.generation(place), _first_values(view, place, start, restart)):
+        values = _first_values(view, place, start, restart)
+        if view.generation(place) == generation and member.take(generation, values):
             return member
-        roster.read()
 
 
 def _first_values(view: View, rank: int, launch: int, restart: int) -> list[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from smbox.errors import RequestTimeoutError
+from smbox.member_record import Record
 from smbox.membership import Member
 from smbox.roster import View
 
@@ -97,6 +98,27 @@ def test_a_start_without_a_launch_finds_the_members_of_any_launch(box, join, sta
     with join(box, rank=0, expected=2, **start) as one:
         assert (one.never_came, one.workers) == ([], 2)
     other.leave()
+
+
+@pytest.mark.parametrize(("leaves", "progress"), [(False, 7), (True, 0)])
+def test_a_successor_knows_what_its_predecessor_did_last(
+    box, join, die, monkeypatch, leaves, progress
+):
+    """Without a launch it begins anew if the predecessor left."""
+    earlier = join(box)
+    earlier.progress = 5
+
+    def act_and_end(_: Record) -> bool:
+        monkeypatch.undo()
+        earlier.progress = 7
+        if leaves:
+            earlier.leave()
+        die(earlier)
+        return True
+
+    monkeypatch.setattr(Record, "is_known_dead", act_and_end)
+    with join(box) as successor:
+        assert (successor.rank, successor.progress) == (0, progress)
 
 
 def test_a_member_that_joins_during_the_count_of_workers_is_counted_once(
