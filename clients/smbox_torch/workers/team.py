@@ -215,8 +215,9 @@ class JoinedTeam:
 
     def without_earlier(self, counts: I64) -> I64:
         """Return the counts, limited by the members' progress; 0 for who never joined."""
+        never_came = self.member.never_came  # first: one of them may join meanwhile
         found: I64 = np.minimum(counts, self.member.seen.progress()[: len(counts)])
-        found[self.member.never_came] = 0
+        found[never_came] = 0
         return found
 
     def describe(self, rank: int) -> dict[str, object]:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import smbox
+from smbox import Member
 from smbox.errors import ConfigError
 from smbox.member_record import Record
+from smbox.roster import View
 from smbox.testing.model_box import ModelBox
 from smbox_torch.workers.joining import check_workers, team_of
 from smbox_torch.workers.team import FixedTeam, JoinedTeam
 
 LAUNCHED = {"RANK": "2", "WORLD_SIZE": "4", "TORCHELASTIC_RUN_ID": "a launch"}
+STARTED = {"RANK": "0", "WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "a launch"}
 
 
 def test_a_number_a_launcher_or_a_member_say_how_many_workers_there_are():
@@ -101,3 +105,25 @@ def test_a_worker_that_left_just_before_its_end_has_left_and_not_died(box, monke
     monkeypatch.setattr(Record, "is_known_dead", leave_and_end)
     assert one.lost() == {1: "left"}
     one.leave()
+
+
+def test_a_count_of_an_earlier_launch_is_not_that_of_a_worker_that_just_joins(box, monkeypatch):
+    earlier = [smbox.join(box, "run", rank=rank, launch="earlier") for rank in range(2)]
+    for each in earlier:
+        each.progress = 1000
+        each.leave()
+    one, others, seen = team_of(box, "run", None, env=STARTED), [], Member.seen.fget
+    ranks = ["1"]
+
+    def seen_before_another_joins(member: Member) -> View:
+        found = seen(member)
+        if ranks:
+            others.append(team_of(box, "run", None, env=STARTED | {"RANK": ranks.pop()}))
+            one.member.read()
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Member, "seen", property(seen_before_another_joins))
+        assert one.without_earlier(np.array([1000, 1000])).tolist() == [0, 0]
+    for each in (one, *others):
+        each.leave()
