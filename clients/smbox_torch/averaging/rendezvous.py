@@ -188,12 +188,14 @@ class Rendezvous:
 
     def _verdict(self, rank: int, *, is_late: bool) -> str:
         """Return what happened to a rank, in words; empty if it may still arrive."""
-        pid, left = self._words(Word.PID)[rank], self._words(Word.LEFT)[rank]
+        pid, started = self._words(Word.PID)[rank], self._words(Word.STARTED)[rank]
+        is_dead = pid and not process.is_alive(pid, started)
+        left = self._words(Word.LEFT)[rank]  # last: a rank may leave just before its end
         if left >= FINISHED:
             return f"finished after {left - FINISHED} steps"
         if left:
             return "has left"
-        if pid and not process.is_alive(pid, self._words(Word.STARTED)[rank]):
+        if is_dead:
             return "died"
         if not is_late:
             return ""

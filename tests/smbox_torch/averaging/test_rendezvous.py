@@ -199,3 +199,15 @@ def test_a_rank_that_skipped_a_step_is_named_by_all():
         first.give_up_skipped([1], [3, 2])
     with pytest.raises(StepMismatchError, match="rank 5 skipped"):
         second.wait(0, 1)
+
+
+def test_a_rank_that_left_just_before_its_end_has_left_and_not_died(monkeypatch):
+    first, second, _ = pair()
+
+    def leave_and_end(*_: int) -> bool:
+        second.leave()
+        return False
+
+    monkeypatch.setattr(process, "is_alive", leave_and_end)
+    with pytest.raises(WorkerLostError, match="rank 5 has left"):
+        first.wait(0, 1)
