@@ -14,7 +14,9 @@ import torch
 
 import smbox
 from smbox.errors import ConfigError, RegionExistsError, RegionNotFoundError, WorkerLostError
+from smbox.member_record import Record
 from smbox_torch import Sandblaster, SandblasterWorker
+from smbox_torch.sandblaster.coordinator_lease import CoordinatorLease, CoordinatorWatch
 
 pytestmark = pytest.mark.shares
 
@@ -157,3 +159,21 @@ def test_workers_learn_that_the_coordinator_was_killed(box, run, follow, preload
             assert caught.value.facts["pid"] == pid
         finally:
             coordinator.kill()
+
+
+def test_a_coordinator_that_left_just_before_its_end_has_left_and_not_died(
+    box, run, monkeypatch
+):
+    lease = CoordinatorLease(box, run, WAIT_S)
+    watch = CoordinatorWatch(box, run)
+    answers = iter([False])
+
+    def leave_and_end(_: Record) -> bool:
+        if is_dead := next(answers, True):
+            lease._member.leave()
+        return is_dead
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Record, "is_known_dead", leave_and_end)
+        assert "the coordinator left without" in str(watch.lost())
+    lease.release()
