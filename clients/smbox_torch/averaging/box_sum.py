@@ -258,8 +258,8 @@ class BoxSum:
         successor is awaited. One that came as often and left may never have been seen alive.
         """
         start_ids, counts = self._came.get().T  # first: a worker joins before it writes there
-        lost = dict(self._lost())
         present = self._ranks if self._have_begun else self._present()
+        lost = dict(self._lost())  # after present: it tells who died from who left
         for index, rank in enumerate(self._ranks if self._start_id else ()):
             times = counts[index] if start_ids[index] == self._start_id else 0
             if times > self._times:

@@ -88,3 +88,35 @@ def test_a_worker_that_comes_during_a_check_is_not_lost(monkeypatch):
 
     with pytest.raises(RequestTimeoutError):
         sums(box, present=present)()
+
+
+def test_a_worker_whose_lease_ends_between_two_looks_has_died_and_not_left(monkeypatch):
+    for name, value in ("RANK", "0"), ("WORLD_SIZE", "2"), ("TORCHELASTIC_RUN_ID", "one"):
+        monkeypatch.setenv(name, value)
+    box, alive = ModelBox(), [0, 1]
+
+    def present() -> list[int]:
+        found = alive.copy()
+        alive[1:] = []
+        return found
+
+    def lost() -> dict[int, str]:
+        return {} if 1 in present() else {1: DIED}
+
+    one, other = (
+        BoxSum(
+            box,
+            "run",
+            rank=rank,
+            size=2,
+            timeout_s=60.0,
+            lost=lost,
+            present=present,
+            poll_s=0.01,
+        )
+        for rank in range(2)
+    )
+    one.create([torch.zeros(2)], [])
+    other.create([torch.zeros(2)], [])
+    with pytest.raises(WorkerLostError, match="rank 1 died"):
+        one.table(torch.zeros(8), [], torch.zeros(0))
