@@ -16,6 +16,7 @@ import hashlib
 import os
 import time
 import zlib
+from contextlib import suppress
 from typing import Final, Self
 
 import numpy as np
@@ -207,8 +208,10 @@ def _find(name: str, timeout_s: float) -> Segment:
     """Wait for the segment of local rank 0 and attach to it; ignore those of dead processes."""
     deadline_s = time.monotonic() + timeout_s
     while time.monotonic() < deadline_s:
-        if process.is_alive(*_creator(name)):
-            return Segment.attach(name)
+        with suppress(SegmentError):
+            found = Segment.attach(name)
+            if process.is_alive(*_creator_in(found)):
+                return found
         time.sleep(POLL_S)
     raise WorkerLostError(
         "local rank 0 of this host never came", rank=0, name=name, timeout_s=timeout_s
@@ -222,7 +225,12 @@ def _creator(name: str) -> tuple[int, int]:
         return int(pid), int(pid_started)
     try:
         with Segment.attach(name) as found:
-            words = found.words(0, Header.WORDS)
-            return int(words[Header.PID]), int(words[Header.STARTED])
+            return _creator_in(found)
     except SegmentError:
         return 0, 0
+
+
+def _creator_in(found: Segment) -> tuple[int, int]:
+    """Return pid and start time of the creator from the header of a segment."""
+    words = found.words(0, Header.WORDS)
+    return int(words[Header.PID]), int(words[Header.STARTED])

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor, wait
 
@@ -202,3 +203,20 @@ def test_two_living_groups_of_one_name_are_refused():
             join(two[0])
         join(two[1]).close()
         first.result().close()
+
+
+def test_a_member_whose_root_gives_up_while_it_attaches_says_so(monkeypatch):
+    root, member = worlds(2)
+    with ThreadPoolExecutor(1) as pool:
+        gathering = pool.submit(join, root, timeout_s=0.5)
+        while not named(root.host_token):
+            time.sleep(0.001)
+
+        def alive_until_the_root_gave_up(*_: int) -> bool:
+            with pytest.raises(WorkerLostError, match="rank 1 never came"):
+                gathering.result()
+            return True
+
+        monkeypatch.setattr(process, "is_alive", alive_until_the_root_gave_up)
+        with pytest.raises(WorkerLostError, match="given up by another rank"):
+            join(member, timeout_s=0.1)
