@@ -206,10 +206,13 @@ class Boundary:
         box: Box, name: str, first: int, stages: Stages
     ) -> tuple[Boundary, Offer | Refusal]:
         """Wait for the offer of stage ``first``; return its boundary and the offer."""
-        generation, region = stages.wait_for_offer(
-            first, lambda generation: f"{name}.{first}.{generation}.offer"
-        )
-        message = _read(region)
+        while True:
+            generation, region = stages.wait_for_offer(
+                first, lambda generation: f"{name}.{first}.{generation}.offer"
+            )
+            with contextlib.suppress(RegionFreedError):  # a refusal replaces it
+                message = _read(region)
+                break
         stages.expect(first, generation)
         found = message.offer or message.refusal
         assert found is not None

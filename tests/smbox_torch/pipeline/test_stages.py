@@ -9,8 +9,11 @@ from typing import NamedTuple
 
 import pytest
 
+from smbox import Region
 from smbox.errors import RequestTimeoutError, WorkerLostError
 from smbox.member_record import Record
+from smbox_torch.pipeline import agreement
+from smbox_torch.pipeline.agreement import Boundary, Offer, Refusal, Settings
 from smbox_torch.pipeline.stages import Stages
 from smbox_torch.workers.joining import team_of
 
@@ -136,3 +139,22 @@ def test_a_stage_that_left_just_before_its_end_has_left_and_not_died(node, name,
             patch.setattr(Record, "is_known_dead", leave_and_end)
             with pytest.raises(RequestTimeoutError):
                 stages.wait_for_region(f"{name}.never", 0)
+
+
+def test_a_refusal_that_replaces_an_offer_while_it_is_read_is_found(node, name, monkeypatch):
+    first = team_of(node, name, 3, rank=0, lease_s=LEASE_S)
+    boundary = Boundary(node, name, 0, first.member.seen.generation(0))
+    boundary.offer(Offer(Settings(3, 4, "1f1b", 2), (4, 2), "float32"))
+    refusal = Refusal("late", "stage 2 did not start", 0, "failed")
+    read = agreement._read
+
+    def replaced_and_read(region: Region) -> agreement._Message:
+        monkeypatch.undo()
+        boundary.refuse_downstream(refusal)
+        return read(region)
+
+    monkeypatch.setattr(agreement, "_read", replaced_and_read)
+    with stage_1(node, name) as stages:
+        assert Boundary.await_offer(node, name, 0, stages)[1] == refusal
+    boundary.free()
+    first.leave()
