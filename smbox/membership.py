@@ -6,7 +6,6 @@ region ``NAME.members.records`` the records of their holders.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from operator import index
 from typing import Final, Self
 
@@ -15,9 +14,9 @@ from smbox.box import Box
 from smbox.errors import ConfigError, RankTakenError
 from smbox.head import check_prefix
 from smbox.heartbeat import Holder
-from smbox.lease import Lease, check_lease, numbers
+from smbox.lease import Lease, check_lease
 from smbox.member_record import RESTARTS, MemberInfo, hash_of
-from smbox.roster import CAPACITY, LEASE, MEETINGS, Roster, View, regions_of
+from smbox.roster import CAPACITY, LEASE, Roster, View, regions_of
 
 LEASE_S: Final = 10.0
 _SUFFIX_NBYTES: Final = max(map(len, regions_of("")))
@@ -63,12 +62,14 @@ class Member(Holder):
         self.lease_s = lease.lease_s
         self.is_counted = False
 
-    def take(self, generation: int, values: Sequence[int]) -> bool:
+    def take(self, generation: int, progress: int) -> bool:
         """Take the rank that was free in a generation; return False if another was faster."""
         try:
-            is_taken = self._lease.take(generation, values)
+            is_taken = self._lease.take(generation, [progress, 0])
             if is_taken:
-                self._begin()
+                self._begin()  # from now on the others wait for it: their words are final
+                view = self.seen
+                self._lease.set(_MEETINGS, meeting.first_word(view.meetings()[view.is_alive]))
         except BaseException:
             self._give_back()
             raise
@@ -197,7 +198,7 @@ class Member(Holder):
     def _absent(self, number: int, deadline_s: float | None) -> list[MemberInfo]:
         """Return the members that a meeting waits for."""
         view = self._read(deadline_s)
-        is_here = meeting.has_arrived(numbers(view.words[:, MEETINGS]), number)
+        is_here = meeting.has_arrived(view.meetings(), number)
         is_here[view.never_came(self._before)] = False
         return [self.of(rank) for rank in view.present(self._before) if not is_here[rank]]
 
@@ -267,19 +268,18 @@ def join(
         generation, view = view.generation(place), roster.read()  # as its last holder left it
         lease = Lease(roster.place(place), lease_s)
         member = Member(roster, lease, place, expected=expected, launch=start, restart=restart)
-        values = _first_values(view, place, start, restart)
-        if view.generation(place) == generation and member.take(generation, values):
+        progress = _first_progress(view, place, start, restart)
+        if view.generation(place) == generation and member.take(generation, progress):
             return member
 
 
-def _first_values(view: View, rank: int, launch: int, restart: int) -> list[int]:
-    """Return the initial progress and meeting word of a new holder of a rank."""
+def _first_progress(view: View, rank: int, launch: int, restart: int) -> int:
+    """Return the initial progress of a new holder of a rank."""
     before = view.records[rank]
     is_successor = before is not None and before.launch == launch
     # Without a launch, one that left may have finished an earlier run of the same name.
     is_other_run = view.has_left(rank) and launch == 0 and restart == 0
-    progress = view.of(rank).progress if is_successor and not is_other_run else 0
-    return [progress, meeting.first_word(numbers(view.words[view.is_alive, MEETINGS]))]
+    return view.of(rank).progress if is_successor and not is_other_run else 0
 
 
 def _await_place(roster: Roster, rank: int) -> View:

@@ -135,6 +135,10 @@ class View(Struct, frozen=True):
         """Return the progress of all ranks, ``i64[capacity]``."""
         return numbers(self.words[:, PROGRESS])
 
+    def meetings(self) -> I64:
+        """Return the meeting words of all ranks, ``i64[capacity]``."""
+        return numbers(self.words[:, MEETINGS])
+
     def of(self, rank: int) -> MemberInfo:
         """Return the state of a rank."""
         record = self.records[rank]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from smbox.errors import RequestTimeoutError
+from smbox.lease import Lease
 from smbox.member_record import Record
 from smbox.membership import Member
 from smbox.roster import View
@@ -125,11 +128,12 @@ def test_a_member_that_joins_during_the_count_of_workers_is_counted_once(
     box, join, monkeypatch
 ):
     one, others, seen = join(box, rank=0, expected=2), [], Member.seen.fget
+    ranks = [1]
 
     def seen_before_another_joins(member: Member) -> View:
         found = seen(member)
-        if not others:
-            others.append(join(box, rank=1, expected=2))
+        if ranks:
+            others.append(join(box, rank=ranks.pop(), expected=2))
             one.read()
         return found
 
@@ -137,4 +141,21 @@ def test_a_member_that_joins_during_the_count_of_workers_is_counted_once(
         patch.setattr(Member, "seen", property(seen_before_another_joins))
         assert one.workers == 2
     for each in (one, *others):
+        each.leave()
+
+
+def test_a_member_begins_with_a_meeting_that_the_others_complete_while_it_joins(
+    box, join, monkeypatch
+):
+    one, take = join(box), Lease.take
+
+    def met_and_taken(lease: Lease, *args: Any, **settings: Any) -> bool:
+        one.meet(timeout_s=WAIT_S)
+        return take(lease, *args, **settings)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Lease, "take", met_and_taken)
+        late = join(box)
+    assert (one.met, late.met) == (1, 1)
+    for each in (one, late):
         each.leave()
