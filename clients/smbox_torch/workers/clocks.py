@@ -76,8 +76,9 @@ class Clocks:
         A worker that never joined has clock 0.
         """
         ranks = [rank for rank in self._team.present() if rank < RANKS_MAX]
+        never_came = self._team.never_came()  # first: one of them may join meanwhile
         clocks = self.read()
-        clocks[self._team.never_came()] = 0
+        clocks[never_came] = 0
         return {rank: int(clocks[rank]) for rank in ranks if clocks[rank] >= 0}
 
     def slowest(self) -> int:

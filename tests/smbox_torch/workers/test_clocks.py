@@ -5,7 +5,9 @@ import threading
 import time
 from typing import ClassVar
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from smbox.errors import ConfigError, RequestTimeoutError
 from smbox.testing.model_box import ModelBox
@@ -34,19 +36,19 @@ def test_a_tick_after_the_look_at_the_clocks_ends_the_wait():
     box = ModelBox()
     slow = clocks_of(box, 1, 2)
 
-    class Ticking(FixedTeam):
+    class Ticking(Clocks):
         looks = 0
 
-        def never_came(self) -> list[int]:
+        def read(self) -> NDArray[np.int64]:
+            found = super().read()
             self.looks += 1
             if self.looks == 1:
                 slow.tick()
-            return []
+            return found
 
-    team = Ticking(box, "run", 0, 2)
-    fast = Clocks(box, "clocks", team)
+    fast = Ticking(box, "clocks", FixedTeam(box, "run", 0, 2))
     fast.tick()
-    team.looks = 0
+    fast.looks = 0
     begun_s = time.monotonic()
     assert fast.wait(1, 60.0) == 1
     assert time.monotonic() - begun_s < 30.0
@@ -161,3 +163,19 @@ def test_a_start_continues_its_clock_if_it_continues_its_steps(*, has_left: bool
     team = Starters(box, "run", 0, 2)
     team.begins_at = steps
     assert Clocks(box, "clocks", team).mine == steps
+
+
+def test_a_clock_of_an_earlier_launch_is_not_that_of_a_worker_that_just_joins():
+    box = ModelBox()
+    earlier = clocks_of(box, 1, 2)
+    earlier.tick()
+    team = Starters(box, "run", 0, 2)
+    team.absent = [1]
+
+    class Looking(Clocks):
+        def read(self) -> NDArray[np.int64]:
+            found = super().read()
+            team.absent = []
+            return found
+
+    assert Looking(box, "clocks", team).present() == {0: 0, 1: 0}
