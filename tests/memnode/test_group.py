@@ -192,9 +192,9 @@ def test_a_start_that_is_refused_leaves_what_it_found(start, name):
     kept = regions(name)
     assert len(kept) == 3
     with socket.socket() as taken:
-        port = 30_000 + secrets.randbelow(2000) * 4
-        taken.bind(("127.0.0.1", port + 2))
+        taken.bind(("127.0.0.1", 0))  # a port that no other process uses
         taken.listen()
+        port = taken.getsockname()[1] - 2
         process, ready = start(nodes=3, bind=f"tcp://127.0.0.1:{port}")
         assert ready is None
         _, errors = process.communicate(timeout=WAIT_S)
