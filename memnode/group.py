@@ -23,6 +23,7 @@ from typing import Final
 from memnode.config import Bind, NodeConfig
 from memnode.server import Wakeup
 from smbox.errors import ConfigError, SmboxError
+from smbox.limits import refusal
 from smbox.memory import layout, process
 from smbox.memory.segment import listing
 
@@ -98,6 +99,7 @@ class NodeGroup:
 
         Raises:
             StartError: one did not start.
+            SystemLimitError: this process can start no more processes; no node was left.
         """
         with self._wakeup.catching_signals(), ExitStack() as stack:
             stack.callback(self._kill)  # nodes that were stopped have ended already
@@ -139,14 +141,16 @@ class NodeGroup:
         for config in self._configs:
             command = [sys.executable, "-P", "-m", "memnode", *arguments_of(config)]
             command += ["--json", "--log-level", self._log_level]
-            self._children.append(
-                subprocess.Popen(
+            try:
+                child = subprocess.Popen(
                     command,
                     stdout=subprocess.PIPE,
                     start_new_session=True,
                     preexec_fn=partial(_die_with, os.getpid()),  # noqa: PLW1509 - no threads
                 )
-            )
+            except OSError as error:
+                raise refusal("start a memory node", error) from error
+            self._children.append(child)
         for child in self._children:
             assert child.stdout is not None
             with child.stdout as output:

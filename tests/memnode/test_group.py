@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import secrets
@@ -15,7 +16,7 @@ import pytest
 
 import smbox
 from memnode import group
-from memnode.cli import EXIT_ADDRESS, EXIT_CLEAN, EXIT_CONFIG, EXIT_FAILED, main
+from memnode.cli import EXIT_ADDRESS, EXIT_CLEAN, EXIT_CONFIG, EXIT_FAILED, EXIT_MEMORY, main
 from memnode.config import Bind, NodeConfig
 from memnode.group import arguments_of, members
 from smbox.errors import ConfigError
@@ -205,3 +206,14 @@ def test_a_start_that_is_refused_leaves_what_it_found(start, name):
     _, again = start(nodes=2)
     with smbox.connect(again["address"], timeout_s=WAIT_S) as box:
         assert box.attach("w").get().tolist() == [2.0] * 7
+
+
+def test_a_limit_of_the_system_at_the_start_is_named(name, monkeypatch, capsys):
+    def full(*_, **__):
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(subprocess, "Popen", full)
+    status = main(["--nodes", "2", "--name", name, "--bind", FREE, "--memory", "16MiB"])
+    assert status == EXIT_MEMORY
+    assert "cannot start a memory node" in (told := capsys.readouterr().err)
+    assert "raise ulimit -n" in told
