@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from memnode.config import Bind, NodeConfig
+from memnode.config import IPC_PATH_LENGTH_MAX, Bind, NodeConfig
 from smbox.errors import ConfigError
 
 LOOPBACK = Bind.parse("tcp://127.0.0.1:0")
@@ -49,6 +49,13 @@ def test_an_open_address_needs_insecure():
     with pytest.raises(ConfigError, match="--insecure"):
         NodeConfig(binds=(LOOPBACK, wide))
     NodeConfig(binds=(LOOPBACK, wide), insecure=True)
+    NodeConfig(binds=(LOOPBACK, wide), keys=Path("keys"))
+
+
+def test_the_last_values_that_are_possible():
+    longest = "ipc:///" + "x" * (IPC_PATH_LENGTH_MAX - 1)
+    config = NodeConfig((Bind.parse(longest),), name="x" * 64, parent_pid=1, node_id=65535)
+    assert config.binds[0].address == longest
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,18 @@ def test_integers_of_numpy_do_not_overflow(kind):
     assert far - kind(7) == far - 7
 
 
+def test_a_number_with_a_fraction_is_no_address_and_no_distance():
+    address = GlobalAddress.at(2, 8)
+    for wrong in (
+        lambda: GlobalAddress(8.0),
+        lambda: GlobalAddress.at(2.0, 8),
+        lambda: address + 1.5,
+        lambda: address - 1.5,
+    ):
+        with pytest.raises(TypeError):
+            wrong()
+
+
 @pytest.mark.parametrize("bits", [-1, 1 << 64])
 def test_only_64_bits(bits):
     with pytest.raises(AddressRangeError):

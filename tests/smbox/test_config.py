@@ -106,7 +106,7 @@ def test_an_address_that_is_none_is_refused(address):
 def test_addresses_are_split_where_the_next_one_begins():
     told = "tcp://a:1, ipc:///run/a,b ,tcp://[::1]:3"
     assert addresses_of(told) == ("tcp://a:1", "ipc:///run/a,b", "tcp://[::1]:3")
-    assert addresses_of("tcp://a:1") == ("tcp://a:1",)
+    assert addresses_of(" tcp://a:1\n") == ("tcp://a:1",)
     assert ClientConfig(address=told).address == told
     for wrong in ("tcp://a:1,tcp://b", "tcp://a:1,b:2", "tcp://a:1,"):
         with pytest.raises(ConfigError):

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import smbox
-from smbox.errors import ConfigError, LayoutMismatchError, RequestTimeoutError
+from smbox.errors import ConfigError, LayoutMismatchError, PeerLostError, RequestTimeoutError
 from smbox.memory.kernels import OPTIMIZERS, OptimizerCode
 from smbox.memory.layout import STRIPE_NBYTES
-from smbox.testing.solo import solo_box
+from smbox.testing.solo import solo_box, solo_boxes
 
 STRIPE = STRIPE_NBYTES // 4
 
@@ -84,6 +84,36 @@ def test_regions_that_cannot_be_stepped(box, region):
         box.optimizer(region[:5], "adam", lr=0.1)
     with pytest.raises(ConfigError, match="lr must be given"):
         box.optimizer(region, "adam")
+    with pytest.raises(TypeError, match="steps a region, not str"):
+        box.optimizer("w", "adam", lr=0.1)
+    unlocked = box.create("h", shape=3, consistency="none")
+    with pytest.raises(ConfigError, match="consistency 'stripe'"):
+        box.optimizer(unlocked, "adam", lr=0.1)
     box.create("w/adam.mean", shape=3)
     with pytest.raises(LayoutMismatchError):
         box.optimizer(region, "adam", lr=0.1)
+
+
+@pytest.mark.parametrize("wrong", [-1.0, np.inf, np.nan])
+def test_an_accumulator_begins_finite_and_not_negative(box, region, wrong):
+    with pytest.raises(ConfigError, match="finite and not negative") as caught:
+        box.optimizer(region, "adagrad", lr=1.0, initial_accumulator_value=wrong)
+    assert "initial_accumulator_value" in caught.value.facts
+    assert [info.name for info in box.regions()] == [region.name]
+
+
+def test_a_gradient_may_be_narrower_than_the_parameters(box):
+    region = box.create("v", shape=3)
+    optimizer = box.optimizer(region, "adagrad", lr=0.5)
+    optimizer.step(np.ones(3, np.float16))
+    assert region.get().tolist() == [-0.5] * 3
+    with pytest.raises(LayoutMismatchError):
+        optimizer.step(np.ones(3, np.float64))
+
+
+def test_the_parameters_of_another_node_get_no_state_here(box):
+    with solo_boxes() as opener, solo_box(opener) as other:
+        theirs = other.create("w", shape=3)
+        with pytest.raises(PeerLostError):
+            box.optimizer(theirs, "adam", lr=0.1)
+    assert box.regions() == []
