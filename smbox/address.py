@@ -94,8 +94,6 @@ class GlobalAddress(int):
         """Return node and offset, as the command line prints them."""
         return f"GlobalAddress(node={self.node}, offset={self.offset:#x})"
 
-    __str__ = __repr__
-
 
 class Part(NamedTuple):
     """Consecutive rows of a region (or slice) on one node.

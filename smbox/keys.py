@@ -191,7 +191,7 @@ def _writing(folder: Path) -> Iterator[ExitStack]:
 
 
 def _write(path: Path, text: str, mode: int, undo: ExitStack) -> None:
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     undo.callback(path.unlink)  # else the next attempt would find that the key exists
     with os.fdopen(file, "w", encoding="utf-8") as out:
         out.write(text)

@@ -206,9 +206,8 @@ def first_values(code: OptimizerCode, settings: dict[str, float]) -> dict[str, f
 def _check_region(region: Region, firsts: dict[str, float]) -> None:
     """Raise ConfigError if a region cannot be optimized, or cannot hold a first value."""
     info, dtype = region.info, region.dtype
-    is_whole = region.first == 0 and region.shape == info.shape
     is_float = info.dtype.kind == "float"
-    if not (is_whole and is_float and info.consistency == Consistency.STRIPE):
+    if not (region.shape == info.shape and is_float and info.consistency == Consistency.STRIPE):
         raise ConfigError(
             "an optimizer steps a whole region of floats, of consistency 'stripe'",
             region=info.name,
