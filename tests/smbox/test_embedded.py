@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import json
 import os
 import pickle
 import resource
@@ -9,13 +11,16 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
+import psutil
 import pytest
 
 from smbox import embedded
-from smbox.embedded import EmbeddedNode
-from smbox.errors import ConfigError, ConnectError
+from smbox.embedded import EmbeddedNode, LocalBox
+from smbox.errors import ConfigError, ConnectError, SmboxError, SystemLimitError
+from smbox.memory.segment import listing
 
 WAIT_S = 60.0
 
@@ -114,6 +119,89 @@ def test_a_node_that_says_no_ready_line_does_not_start(
     with pytest.raises(ConnectError, match=told):
         EmbeddedNode("16MiB")
     assert time.monotonic() - begun_s < 10.0
+
+
+@pytest.fixture
+def deaf(tmp_path, monkeypatch):
+    """Processes that say that they are ready and ignore SIGTERM, in place of nodes."""
+    fake = tmp_path / "python"
+    ready = json.dumps({"address": "tcp://127.0.0.1:9"})
+    fake.write_text(f"#!/bin/sh\ntrap '' TERM\necho '{ready}'\nexec sleep 60\n")
+    fake.chmod(0o700)
+    monkeypatch.setattr(embedded.sys, "executable", str(fake))
+    monkeypatch.setattr(embedded, "STOP_TIMEOUT_S", 0.1)
+
+
+@pytest.mark.usefixtures("deaf")
+def test_a_node_that_does_not_stop_is_killed():
+    node = EmbeddedNode("16MiB")
+    assert os.getsid(node.pid) == node.pid  # no Ctrl-C of a terminal reaches it
+    node.close()
+    assert is_gone(node.pid)
+
+
+@pytest.mark.usefixtures("deaf")
+@pytest.mark.parametrize("started", [0, 1])
+def test_too_few_threads_leave_no_node(started, monkeypatch):
+    """Neither for the thread that limits the start, nor for the one that watches the node."""
+    calls = itertools.count()
+
+    def start_thread(start):
+        if next(calls) == started:
+            raise SystemLimitError("no more threads")
+        start()
+
+    monkeypatch.setattr(embedded, "start_thread", start_thread)
+    with pytest.raises(SystemLimitError):
+        EmbeddedNode("16MiB")
+    assert psutil.Process().children() == []
+
+
+@pytest.mark.usefixtures("deaf")
+def test_a_box_that_cannot_be_leaves_no_node():
+    with pytest.raises(ConfigError, match="transport"):
+        embedded.local("16MiB", transport="rdma")
+    assert psutil.Process().children() == []
+
+
+def test_the_box_says_goodbye_before_its_node_ends(box):
+    found = []
+    mine = LocalBox(box._paths, SimpleNamespace(close=lambda: found.append(closed(box))))
+    mine.close()
+    assert found == [True]
+
+
+def closed(box):
+    try:
+        box.regions()
+    except SmboxError:
+        return True
+    return False
+
+
+def test_a_node_that_can_never_start_again_is_given_up(monkeypatch, caplog, until):
+    monkeypatch.setattr(embedded, "PAUSE_S", 0.0)
+    node = EmbeddedNode("16MiB")
+    monkeypatch.setattr(embedded.sys, "executable", "/nowhere")
+    os.kill(node.pid, signal.SIGKILL)
+    until(lambda: "giving up" in caplog.text)
+    assert caplog.text.count("does not start") == embedded.RESTARTS_MAX
+    assert listing(f"smbox.{node._name}.")
+    node.close()
+    assert listing(f"smbox.{node._name}.") == []
+
+
+EXITING = """
+from smbox.embedded import EmbeddedNode
+print(EmbeddedNode("16MiB")._name)
+"""
+
+
+def test_a_process_that_ends_stops_its_node_first():
+    command = [sys.executable, "-c", EXITING]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=True)
+    assert done.stderr == ""  # a node that outlives its parent says so
+    assert listing(f"smbox.{done.stdout.strip()}.") == []
 
 
 @pytest.mark.usefixtures("foreign_memnode")

@@ -193,3 +193,11 @@ def test_a_pair_that_is_none_is_refused(folder):
     path.write_text(path.read_text().replace(f'public = "{mine}"', f'public = "{other}"'))
     with pytest.raises(ConfigError, match="not a pair"):
         read_client_key(path)
+
+
+def test_a_link_at_the_place_of_a_key_is_not_followed(tmp_path):
+    target = tmp_path / "elsewhere"
+    (tmp_path / "node.toml").symlink_to(target)
+    with pytest.raises(ConfigError, match="cannot write keys"):
+        make_node_key(tmp_path)
+    assert not target.exists()
