@@ -78,10 +78,10 @@ def _mechanism_at(address: str, deadline_s: float) -> bytes | None:
     host, _, port = address.removeprefix("tcp://").rpartition(";")[2].rpartition(":")
     greeting, where = b"", (host.strip("[]"), int(port))
     try:
-        with socket.create_connection(where, timeout=_wait_s(deadline_s)) as peer:
+        with socket.create_connection(where, timeout=left_s(deadline_s)) as peer:
             peer.sendall(SIGNATURE)
             while len(greeting) < GREETING_NBYTES:
-                peer.settimeout(_wait_s(deadline_s))
+                peer.settimeout(left_s(deadline_s))
                 part = peer.recv(GREETING_NBYTES - len(greeting))
                 if not part:
                     return None
@@ -89,11 +89,6 @@ def _mechanism_at(address: str, deadline_s: float) -> bytes | None:
     except (OSError, UnicodeError):  # no such name, no peer, or no answer
         return None
     return greeting[MECHANISM].rstrip(b"\0")
-
-
-def _wait_s(deadline_s: float) -> float:
-    """Return a socket timeout of more than 0, which would mean a non-blocking socket."""
-    return max(left_s(deadline_s), 1e-3)
 
 
 def _key_error(address: str, key: ClientKey, deadline_s: float) -> SmboxError | None:

@@ -9,8 +9,11 @@ import threading
 import time
 
 import pytest
+import zmq
 
-from smbox.transports.handshake import PROBE_S, handshake_error
+from smbox.errors import AccessDeniedError
+from smbox.keys import ClientKey
+from smbox.transports.handshake import PROBE_S, SIGNATURE, handshake_error
 
 
 @pytest.fixture
@@ -56,3 +59,54 @@ def test_a_name_server_that_does_not_answer_keeps_nobody_waiting(monkeypatch):
 
 def test_a_name_that_no_host_can_have_is_no_failure():
     assert handshake_error("tcp://a..b:5555", None, math.inf) is None
+
+
+def greeting(mechanism):
+    return SIGNATURE + b"\0" + mechanism.ljust(20, b"\0") + bytes(32)
+
+
+@pytest.fixture
+def greeted():
+    """Returns the address of a server that greets once with some bytes and then hangs up."""
+    with contextlib.ExitStack() as stack:
+
+        def at(text, host="127.0.0.1"):
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            server = stack.enter_context(socket.create_server((host, 0), family=family))
+
+            def greet():
+                with contextlib.suppress(OSError), server.accept()[0] as peer:
+                    peer.recv(len(SIGNATURE))  # else closing would take the greeting back
+                    peer.sendall(text)
+
+            thread = threading.Thread(target=greet, daemon=True)
+            thread.start()
+            shown = f"[{host}]" if ":" in host else host
+            return f"tcp://{shown}:{server.getsockname()[1]}"
+
+        yield at
+
+
+@pytest.fixture
+def key():
+    own, node = zmq.curve_keypair(), zmq.curve_keypair()[0]
+    return ClientKey(own[0].decode(), own[1].decode(), name="me", node=node.decode())
+
+
+def test_a_client_without_a_key_is_told_to_get_one(greeted):
+    for host in ("127.0.0.1", "::1"):
+        error = handshake_error(greeted(greeting(b"CURVE"), host), None, math.inf)
+        assert isinstance(error, AccessDeniedError)
+    source = greeted(greeting(b"CURVE")).replace("tcp://", "tcp://127.0.0.1:0;")
+    assert isinstance(handshake_error(source, None, math.inf), AccessDeniedError)
+    for mechanism in (b"NULL", b"PLAIN"):  # a key would not help
+        assert handshake_error(greeted(greeting(mechanism)), None, math.inf) is None
+
+
+def test_a_client_with_a_key_looks_no_further_where_no_node_greets(greeted, key):
+    error = handshake_error(greeted(greeting(b"NULL")), key, math.inf)
+    assert "encrypts nothing" in str(error)
+    began_s = time.monotonic()
+    for text in (b"", greeting(b"CURVE")[:-1]):
+        assert handshake_error(greeted(text), key, math.inf) is None
+    assert time.monotonic() - began_s < PROBE_S
