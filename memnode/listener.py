@@ -107,6 +107,7 @@ class Listener:
             self.socket.setsockopt(zmq.CURVE_SERVER, 1)
             self.socket.setsockopt(zmq.CURVE_SECRETKEY, keys.secret.encode())
             self.socket.setsockopt(zmq.ZAP_DOMAIN, ZAP_DOMAIN)
+            self.socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
             self.socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
         try:
             self.socket.bind(bind.address)
