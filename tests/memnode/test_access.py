@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 from contextlib import closing
@@ -9,6 +10,7 @@ from contextlib import closing
 import numpy as np
 import pytest
 
+from memnode import access as node_access
 from memnode.access import Access
 from memnode.node import HOUSEKEEPING_S
 from smbox.keys import Authorised, Role, add_client, make_node_key, read_client_key
@@ -201,3 +203,36 @@ def test_a_file_that_another_of_its_size_and_time_replaces_is_read(tmp_path):
     second.replace(first)
     assert access.find_now(keys[0].public) is None
     assert access.find(keys[1].public).name == "a"
+
+
+def test_a_reader_opens_what_exists_and_creates_nothing(guarded_bench):
+    bench, enter = guarded_bench
+    made = bench.peer().create("w").body.address
+    reader = enter(Role.READ)
+    assert reader.create("w", exist_ok=True).body.address == made
+    for denied in (reader.create("w"), reader.create("new", exist_ok=True)):
+        assert denied.status is Status.ACCESS_DENIED
+    assert len(bench.memory.regions) == 1
+
+
+def test_the_operand_of_a_sum_and_of_a_change_needs_its_name(guarded_bench):
+    bench, enter = guarded_bench
+    own, other = (bench.peer().create(name).body.address for name in ("run/a", "other"))
+    writer, payload = enter(Role.WRITE, "run/"), operands.pack_address(other)
+    for op, fields in ((Op.DOT, {}), (Op.FROM, {"kernel": 1, "number": 1, "numbers": 1})):
+        asked = writer.ask(op, address=own, nbytes=32, payload=payload, **fields)
+        assert asked.status is Status.ACCESS_DENIED
+
+
+def test_a_folder_is_read_again_only_after_a_change(tmp_path, monkeypatch, caplog):
+    make_node_key(tmp_path)
+    access = Access(tmp_path)
+
+    def full(_folder):
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(node_access, "read_clients", full)
+    access.refresh()
+    assert caplog.text == ""
+    with pytest.raises(OSError, match="Too many"):  # no node starts without its clients
+        Access(tmp_path)

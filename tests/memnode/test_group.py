@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import psutil
 import pytest
@@ -120,6 +121,8 @@ def test_a_configuration_is_a_command_line(tmp_path):
 
 def test_one_ready_line_leads_to_all_nodes(start, name):
     process, ready = start()
+    own = [child.pid for child in children(process)]
+    assert [os.getsid(pid) for pid in own] == own  # Ctrl-C reaches only the group's process
     assert len(set(ready["addresses"])) == 3
     assert ready["address"] == ",".join(ready["addresses"])
     with smbox.connect(ready["address"], timeout_s=WAIT_S) as box:
@@ -217,3 +220,16 @@ def test_a_limit_of_the_system_at_the_start_is_named(name, monkeypatch, capsys):
     assert status == EXIT_MEMORY
     assert "cannot start a memory node" in (told := capsys.readouterr().err)
     assert "raise ulimit -n" in told
+
+
+def test_a_new_group_that_is_refused_leaves_nothing_of_its_own(start, name):
+    other = f"smbox.{name}-00.node"  # not of the first node, whose name it begins with
+    Path("/dev/shm", other).touch()
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1] - 1
+        process, ready = start(nodes=2, bind=f"tcp://127.0.0.1:{port}")
+    assert ready is None
+    process.communicate(timeout=WAIT_S)
+    assert listing(f"smbox.{name}") == [other]

@@ -11,6 +11,7 @@ import time
 import pytest
 import zmq
 
+from memnode import server as node_server
 from memnode.config import Bind, NodeConfig
 from memnode.node import Node
 from memnode.server import NodeServer
@@ -70,6 +71,24 @@ def test_a_long_walk_of_the_waits_is_not_repeated_for_each_message(server, monke
 def test_without_a_limit_the_node_takes_most_of_what_is_free(server):
     free = NodeServer(NodeConfig((Bind.parse(FREE_PORT),)))._memory_nbytes(server.name)
     assert room_nbytes() // 2 < free < room_nbytes() + (1 << 30)
+
+
+def test_memory_of_an_earlier_run_counts_as_room(monkeypatch, caplog):
+    monkeypatch.setattr(node_server, "used_nbytes", lambda _name: 100 << 20)
+    monkeypatch.setattr(node_server, "room_nbytes", lambda: 50 << 20)
+    for limit, found, warned in (
+        (None, 145, 0),
+        (150 << 20, 150, 0),
+        ((150 << 20) + 1, 150, 1),
+    ):
+        config = NodeConfig((Bind.parse(FREE_PORT),), memory_nbytes=limit)
+        assert NodeServer(config)._memory_nbytes("any") >> 20 == found
+        assert caplog.text.count("docker run --shm-size") == warned
+
+
+def test_a_reply_that_reaches_nobody_is_counted(server):
+    server._send(server._node, [((0, b"nobody"), [b"reply"])])
+    assert server._node.context.metrics.replies_dropped == 1
 
 
 def test_a_limit_above_the_room_of_dev_shm_is_logged(caplog):

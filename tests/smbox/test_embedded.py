@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import json
 import os
@@ -155,6 +156,15 @@ def test_too_few_threads_leave_no_node(started, monkeypatch):
     with pytest.raises(SystemLimitError):
         EmbeddedNode("16MiB")
     assert psutil.Process().children() == []
+
+
+def test_a_limit_of_processes_is_named(monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(subprocess, "Popen", full)
+    with pytest.raises(SystemLimitError, match="raise ulimit -u"):
+        EmbeddedNode("16MiB")
 
 
 @pytest.mark.usefixtures("deaf")
