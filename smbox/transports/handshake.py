@@ -95,7 +95,6 @@ def _key_error(address: str, key: ClientKey, deadline_s: float) -> SmboxError | 
     peer = process_context().socket(zmq.DEALER)
     monitor = peer.get_monitor_socket(_EVENTS)
     try:
-        peer.setsockopt(zmq.LINGER, 0)
         peer.setsockopt(zmq.IPV6, 1)
         set_curve_keys(peer, key)
         peer.connect(address)

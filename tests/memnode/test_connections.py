@@ -108,15 +108,10 @@ def test_only_tcp_asks_for_keys(tmp_path):
 
 def test_ipv6(context):
     try:
-        made = Listener(context, Bind.parse("tcp://[::1]:0"))
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
     except OSError:
-        assert not socket.has_ipv6 or not has_loopback6()
-        return
+        pytest.skip("this host has no IPv6")
+    made = Listener(context, Bind.parse("tcp://[::1]:0"))
     with connected(made.address) as peer:
         read_until(peer, b"\xff")
     made.close()
-
-
-def has_loopback6():
-    with socket.socket(socket.AF_INET6) as probe:
-        return probe.connect_ex(("::1", 9)) != 0

@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -117,6 +118,7 @@ def test_a_configuration_is_a_command_line(tmp_path):
         *("--bind", FREE, "--bind", "ipc:///run/n", "--name", "lab", "--memory", "1048576"),
         *("--keys", str(tmp_path), "--parent-pid", "3", "--node-id", "2", "--keep"),
     ]
+    assert arguments_of(replace(config, keys=None, insecure=True))[-1] == "--insecure"
 
 
 def test_one_ready_line_leads_to_all_nodes(start, name):

@@ -93,10 +93,22 @@ def key():
     return ClientKey(own[0].decode(), own[1].decode(), name="me", node=node.decode())
 
 
-def test_a_client_without_a_key_is_told_to_get_one(greeted):
-    for host in ("127.0.0.1", "::1"):
-        error = handshake_error(greeted(greeting(b"CURVE"), host), None, math.inf)
-        assert isinstance(error, AccessDeniedError)
+@pytest.fixture(params=["127.0.0.1", "::1"])
+def host(request):
+    family = socket.AF_INET6 if ":" in request.param else socket.AF_INET
+    try:
+        socket.create_server((request.param, 0), family=family).close()
+    except OSError:
+        pytest.skip("this host has no such address")
+    return request.param
+
+
+def test_a_client_without_a_key_is_told_to_get_one(greeted, host):
+    error = handshake_error(greeted(greeting(b"CURVE"), host), None, math.inf)
+    assert isinstance(error, AccessDeniedError)
+
+
+def test_only_a_node_that_encrypts_asks_for_a_key(greeted):
     source = greeted(greeting(b"CURVE")).replace("tcp://", "tcp://127.0.0.1:0;")
     assert isinstance(handshake_error(source, None, math.inf), AccessDeniedError)
     for mechanism in (b"NULL", b"PLAIN"):  # a key would not help
@@ -110,3 +122,19 @@ def test_a_client_with_a_key_looks_no_further_where_no_node_greets(greeted, key)
     for text in (b"", greeting(b"CURVE")[:-1]):
         assert handshake_error(greeted(text), key, math.inf) is None
     assert time.monotonic() - began_s < PROBE_S
+
+
+def test_a_node_with_another_key_is_refused(host, key):
+    with zmq.Context() as context, context.socket(zmq.ROUTER) as node:
+        node.linger, node.ipv6, node.curve_server = 0, 1, 1
+        node.curve_secretkey = zmq.curve_keypair()[1]
+        shown = f"tcp://[{host}]" if ":" in host else f"tcp://{host}"
+        address = f"{shown}:{node.bind_to_random_port(shown)}"
+        error = handshake_error(address, key, math.inf)
+    assert "another node answers at this address" in str(error)
+
+
+def test_a_handshake_that_never_ends_is_not_waited_for(greeted, key):
+    began_s = time.monotonic()
+    assert handshake_error(greeted(greeting(b"CURVE")), key, began_s + 0.1) is None
+    assert time.monotonic() - began_s < PROBE_S / 2
