@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 
 import pytest
+import zmq
 
 from smbox.transports import zeromq
-from smbox.transports.zeromq import resolution_error
+from smbox.transports.zeromq import ZmqTransport, resolution_error
 
 WITH_SOURCE = "tcp://127.0.0.1:0;localhost:1"
 
@@ -31,3 +33,15 @@ def test_a_name_server_that_does_not_answer_keeps_nobody_waiting(monkeypatch):
     monkeypatch.setattr(zeromq, "RESOLVE_S", 0.01)
     assert resolution_error("tcp://node:5555") is None
     answers.set()
+
+
+def test_a_node_may_have_an_ipv6_address():
+    with zmq.Context() as context, context.socket(zmq.ROUTER) as router:
+        router.linger, router.ipv6, router.rcvtimeo = 0, 1, 30_000
+        try:
+            port = router.bind_to_random_port("tcp://[::1]")
+        except zmq.ZMQError:
+            pytest.skip("this host has no IPv6")
+        with contextlib.closing(ZmqTransport(f"tcp://[::1]:{port}", queue_max=4)) as transport:
+            transport.send([b"here"])
+            assert router.recv_multipart()[1] == b"here"

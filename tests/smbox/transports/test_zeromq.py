@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import pytest
 import zmq
 
 from smbox.errors import ConnectError, TransportError
+from smbox.transports import zeromq
 from smbox.transports.zeromq import LENT_NBYTES_MIN, ZmqTransport
 
 WAIT_S = 30.0
@@ -61,6 +63,24 @@ def test_frames_are_read_only(transport, router):
 def test_nothing_to_receive_is_none(transport):
     assert transport.receive(0.0) is None
     assert transport.receive(0.01) is None
+
+
+def test_the_longest_wait_ends_with_a_message(transport, router):
+    transport.send([b"?"])
+    router.send_multipart([*router.recv_multipart(), b"reply"])
+    assert transport.receive(1e15)[-1] == b"reply"
+
+
+def test_what_announces_longer_frames_than_a_node_is_left(router, monkeypatch):
+    monkeypatch.setattr(zeromq, "FRAME_NBYTES_MAX", 1 << 20)
+    address = f"tcp://127.0.0.1:{router.bind_to_random_port('tcp://127.0.0.1')}"
+    with contextlib.closing(ZmqTransport(address, queue_max=4)) as transport:
+        transport.send([b"?"])
+        peer, _ = router.recv_multipart()
+        for excess in (0, 1):
+            router.send_multipart([peer, bytes((1 << 20) + excess)])
+        assert len(transport.receive(WAIT_S)[0]) == 1 << 20
+        assert transport.receive(0.2) is None
 
 
 def test_a_full_queue_refuses_whole_messages():
