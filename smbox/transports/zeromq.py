@@ -235,7 +235,7 @@ class ZmqTransport:
         try:
             for index, frame in enumerate(frames):
                 flags = _NOW_MORE if index < last else _NOW
-                if zero_copy and index and len(frame) >= LENT_NBYTES_MIN:
+                if zero_copy and len(frame) >= LENT_NBYTES_MIN:
                     self._lend(frame, flags)
                 else:
                     self._socket.send(frame, flags)

@@ -122,7 +122,8 @@ def test_a_configuration_is_a_command_line(tmp_path):
 
 
 def test_one_ready_line_leads_to_all_nodes(start, name):
-    process, ready = start()
+    process, ready = start("--log-level", "error")
+    assert all(child.cmdline()[-1] == "error" for child in children(process))
     own = [child.pid for child in children(process)]
     assert [os.getsid(pid) for pid in own] == own  # Ctrl-C reaches only the group's process
     assert len(set(ready["addresses"])) == 3

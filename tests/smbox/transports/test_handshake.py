@@ -67,17 +67,18 @@ def greeting(mechanism):
 
 @pytest.fixture
 def greeted():
-    """Returns the address of a server that greets once with some bytes and then hangs up."""
+    """Returns the address of a server that greets with some bytes, and hangs up, some times."""
     with contextlib.ExitStack() as stack:
 
-        def at(text, host="127.0.0.1"):
+        def at(text, host="127.0.0.1", times=1):
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
             server = stack.enter_context(socket.create_server((host, 0), family=family))
 
             def greet():
-                with contextlib.suppress(OSError), server.accept()[0] as peer:
-                    peer.recv(len(SIGNATURE))  # else closing would take the greeting back
-                    peer.sendall(text)
+                for _ in range(times):
+                    with contextlib.suppress(OSError), server.accept()[0] as peer:
+                        peer.recv(len(SIGNATURE))  # else closing would take the greeting back
+                        peer.sendall(text)
 
             thread = threading.Thread(target=greet, daemon=True)
             thread.start()
@@ -137,4 +138,6 @@ def test_a_node_with_another_key_is_refused(host, key):
 def test_a_handshake_that_never_ends_is_not_waited_for(greeted, key):
     began_s = time.monotonic()
     assert handshake_error(greeted(greeting(b"CURVE")), key, began_s + 0.1) is None
+    lost_once = greeted(greeting(b"CURVE"), times=2)  # which is not an answer yet
+    assert handshake_error(lost_once, key, began_s + 0.5) is None
     assert time.monotonic() - began_s < PROBE_S / 2
