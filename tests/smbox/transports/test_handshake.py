@@ -140,4 +140,4 @@ def test_a_handshake_that_never_ends_is_not_waited_for(greeted, key):
     assert handshake_error(greeted(greeting(b"CURVE")), key, began_s + 0.1) is None
     lost_once = greeted(greeting(b"CURVE"), times=2)  # which is not an answer yet
     assert handshake_error(lost_once, key, began_s + 0.5) is None
-    assert time.monotonic() - began_s < PROBE_S / 2
+    assert time.monotonic() - began_s < PROBE_S
