@@ -6,6 +6,7 @@ from itertools import pairwise, permutations
 import pytest
 from hypothesis import given, strategies
 
+from smbox.errors import ConfigError, RegionNotFoundError
 from smbox.many.striping import cut_rows, home_of
 
 NAMES = [f"layer.{number}.weight" for number in range(3000)]
@@ -51,3 +52,11 @@ def test_rows_are_cut_evenly_and_completely(rows, count):
 )
 def test_examples_of_cuts(rows, count, wanted):
     assert cut_rows(rows, count) == wanted
+
+
+@pytest.mark.parametrize("name", ["a\ud800", "a\n", "\0"])
+def test_a_name_that_no_region_can_have_is_refused_as_by_one_node(box, name):
+    with pytest.raises(ConfigError, match="printable"):
+        box.create(name, shape=3)
+    with pytest.raises(RegionNotFoundError, match="printable"):
+        box.attach(name, timeout_s=None)
