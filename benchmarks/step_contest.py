@@ -31,8 +31,8 @@ PLAIN_MS: Final = 3.0
 """What a plain step takes; the batch is as large as that needs on this machine."""
 
 BATCH_FIRST: Final = 64
-CALIBRATIONS: Final = 4
-BLOCKS: Final = 7
+CALIBRATIONS: Final = 3
+BLOCKS: Final = 5
 WIDTHS: Final = (256, 512, 512, 256, 10)
 TIMEOUT_S: Final = 300.0
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 
 import psutil
 import pytest
@@ -65,6 +66,7 @@ def test_ctrl_c_ends_the_benchmark_without_a_traceback_of_its_programs():
 def is_calling(pid: int) -> bool:
     """Whether a program of first calls of the benchmark has imported what it needs."""
     for child in psutil.Process(pid).children():
-        if "smbox.cli.bench.first_calls" in child.cmdline():
-            return any("_smbox-" in each.path for each in child.memory_maps())
+        with suppress(psutil.Error):  # it has just ended
+            if "smbox.cli.bench.first_calls" in child.cmdline():
+                return any("_smbox-" in each.path for each in child.memory_maps())
     return False
