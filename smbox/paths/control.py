@@ -108,16 +108,13 @@ class ControlPath:
 
     def find(self, name: str, kind: int, timeout_s: float) -> RegionInfo:
         """Find a region by name and ``layout.RegionKind``; RegionNotFoundError."""
-        try:
-            check_name(name)
-        except (LimitError, ConfigError) as error:
-            message = f"no region can have this name: {error.message}"
-            raise RegionNotFoundError(message, name=ascii(name)) from error
+        _demand_possible(name)
         body = messages.Attach(name=name, kind=kind)
         return self._info(self._ask(Op.ATTACH, body, RegionBody, timeout_s))
 
     def attach(self, name: str, kind: int, deadline_s: float) -> RegionInfo:
         """Wait for a region of this name; RegionNotFoundError at the deadline."""
+        _demand_possible(name)  # before the loop, which would wait for it
         pause = Pause(ATTACH_FIRST_S, ATTACH_LAST_S)
         while True:
             try:
@@ -186,6 +183,14 @@ class ControlPath:
 
     def _ask(self, op: Op, body: Body, answer: type[B], timeout_s: float) -> B:
         return _answer(Call(self._channel, op, body), answer, timeout_s)
+
+
+def _demand_possible(name: str) -> None:
+    try:
+        check_name(name)
+    except (LimitError, ConfigError) as error:
+        message = f"no region can have this name: {error.message}"
+        raise RegionNotFoundError(message, name=ascii(name)) from error
 
 
 def _answer(call: Call, answer: type[B], timeout_s: float) -> B:

@@ -147,8 +147,13 @@ def test_who_was_refused_and_did_not_hear_of_it_is_told_when_asking_again(node, 
 def test_names_that_no_region_can_have(client, name, error):
     with pytest.raises(error):
         client.create(10, name=name)
-    with pytest.raises(TypeError if error is TypeError else RegionNotFoundError):
+    not_found = TypeError if error is TypeError else RegionNotFoundError
+    with pytest.raises(not_found):
         client.control.find(name, RegionKind.ARRAY, WAIT_S)
+    deadline_s = time.monotonic() + WAIT_S
+    with pytest.raises(not_found):
+        client.control.attach(name, RegionKind.ARRAY, deadline_s)
+    assert time.monotonic() < deadline_s
 
 
 @pytest.mark.parametrize("shape", [(1,) * 9, (1 << 70,), (1 << 40, 1 << 40), (0, 1 << 62)])
