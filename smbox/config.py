@@ -149,6 +149,16 @@ def split_address(address: str, schemes: Collection[str]) -> tuple[str, str, int
     return scheme, host, int(port)
 
 
+def peer_of(address: str) -> tuple[str, int]:
+    """Return host and port of the node of a tcp address, as ``socket`` takes them.
+
+    Raises:
+        ConfigError: ``address`` has another form.
+    """
+    _, host, port = split_address(address, ("tcp",))
+    return host.rpartition(";")[2].strip("[]"), port
+
+
 def is_host(text: str) -> bool:
     """Return whether ``text`` may be the host of a tcp address; IPv6 needs its brackets.
 

@@ -14,6 +14,7 @@ from typing import Final
 
 import zmq
 
+from smbox.config import peer_of
 from smbox.deadline import left_s
 from smbox.errors import AccessDeniedError, ConnectError, SmboxError
 from smbox.keys import ClientKey
@@ -75,10 +76,9 @@ def _until(deadline_s: float) -> float:
 
 def _mechanism_at(address: str, deadline_s: float) -> bytes | None:
     """Return the peer's authentication mechanism; None if the peer sends no greeting."""
-    host, _, port = address.removeprefix("tcp://").rpartition(";")[2].rpartition(":")
-    greeting, where = b"", (host.strip("[]"), int(port))
+    greeting, node = b"", peer_of(address)
     try:
-        with socket.create_connection(where, timeout=left_s(deadline_s)) as peer:
+        with socket.create_connection(node, timeout=left_s(deadline_s)) as peer:
             peer.sendall(SIGNATURE)
             while len(greeting) < GREETING_NBYTES:
                 peer.settimeout(left_s(deadline_s))

@@ -33,6 +33,7 @@ import numpy as np
 import zmq
 from zmq.utils.garbage import GarbageCollectorThread, gc
 
+from smbox.config import peer_of
 from smbox.errors import ConnectError, TransportError
 from smbox.keys import ClientKey
 from smbox.limits import refusal, start_thread
@@ -118,7 +119,7 @@ def resolution_error(address: str) -> str | None:
     """
     if not address.startswith("tcp://"):
         return None
-    host = address.rpartition(":")[0].removeprefix("tcp://").rpartition(";")[2].strip("[]")
+    host, _ = peer_of(address)
 
     def resolve() -> str | None:
         try:
