@@ -194,3 +194,8 @@ def number_of(env: Mapping[str, str], name: str, default: int) -> int:
 def is_launched(env: Mapping[str, str]) -> bool:
     """Return whether a launcher (``smbox run``, torchrun) gave this process a rank."""
     return bool(env.get("SMBOX_RANK") or env.get("RANK"))
+
+
+def bracketed(host: str) -> str:
+    """Return a host as an address with a port has it: an IPv6 address in brackets."""
+    return f"[{host}]" if ":" in host else host

@@ -34,7 +34,7 @@ from smbox_torch.averaging.sync_group import TIMEOUT_S
 from smbox_torch.checks import seconds
 from smbox_torch.model.flat import unique
 from smbox_torch.model.others import other_parameters
-from smbox_torch.world import World, world_or_launched
+from smbox_torch.world import World, bracketed, world_or_launched
 
 __all__ = ["RingAllReduce"]
 
@@ -186,4 +186,4 @@ def _own_host(master_addr: str) -> str:
             master_addr=master_addr,
             reason=str(error),
         ) from error
-    return f"[{host}]" if family == socket.AF_INET6 else host
+    return bracketed(host)

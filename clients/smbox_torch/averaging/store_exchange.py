@@ -20,7 +20,7 @@ from smbox.deadline import deadline_of, left_s
 from smbox.errors import ConfigError, WorkerLostError
 from smbox.limits import start_thread
 from smbox.work import Pause
-from smbox_torch.world import World
+from smbox_torch.world import World, bracketed
 
 __all__ = ["StoreExchange"]
 
@@ -59,8 +59,7 @@ class StoreExchange:
                 "several workers need torch's store to find each other: start by smbox run or"
                 " torchrun, or pass exchange="
             )
-        host = f"[{world.master_addr}]" if ":" in world.master_addr else world.master_addr
-        self._url = f"tcp://{host}:{world.master_port}"
+        self._url = f"tcp://{bracketed(world.master_addr)}:{world.master_port}"
         self._world = world
         self._timeout_s = min(timeout_s, LONGEST_S)
 

@@ -14,7 +14,7 @@ import msgspec
 from smbox import toml
 from smbox.config import check_memory, parse_size
 from smbox.errors import ConfigError
-from smbox_torch.world import TORCHELASTIC
+from smbox_torch.world import TORCHELASTIC, bracketed
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 PORT_MAX: Final = (1 << 16) - 1
@@ -68,8 +68,7 @@ class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def bind(self) -> str:
         """Return the address on which its memory node listens."""
-        host = f"[{self.address}]" if ":" in self.address else self.address
-        return f"tcp://{host}:{self.port}"
+        return f"tcp://{bracketed(self.address)}:{self.port}"
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
