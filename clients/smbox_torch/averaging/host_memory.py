@@ -212,6 +212,7 @@ def _find(name: str, timeout_s: float) -> Segment:
             found = Segment.attach(name)
             if process.is_alive(*_creator_in(found)):
                 return found
+            found.close()
         time.sleep(POLL_S)
     raise WorkerLostError(
         "local rank 0 of this host never came", rank=0, name=name, timeout_s=timeout_s

@@ -77,7 +77,8 @@ class EASGD(ElasticOptimizer):
     def _is_slow(self) -> bool:
         """Return whether an exchange is more than a few passes over the host's memory."""
         is_on_cpu = all(buffer.flat.is_cpu for buffer in self.flat.buffers)
-        return not is_on_cpu or not all(region.is_local for region in self.center.regions)
+        is_mapped = all(region.is_local for region in self.center.regions)
+        return not (is_on_cpu and is_mapped)
 
     def _overlapped(self) -> Overlap:
         flat = self.flat.buffers

@@ -215,7 +215,7 @@ class HybridSGD(SyncGroup):
         """Resume from a state that :meth:`state_dict` returned; all ranks call it.
 
         All ranks may load the root's state, or each its own. A root that loads another rank's
-        state sets the center to the parameters. ``force`` restores the center even in use.
+        state sets the center to the parameters. ``force``: restore it even if workers use it.
 
         Raises:
             ConfigError: this rank has called finish or was closed, or the state belongs to
