@@ -252,8 +252,14 @@ def remove(name):
 
 
 @pytest.fixture
-def connect(make_peer):
-    context = zmq.Context()
+def context():
+    made = zmq.Context()
+    yield made
+    made.destroy(linger=0)
+
+
+@pytest.fixture
+def connect(make_peer, context):
     sockets = []
 
     def connected(node, like=None):
@@ -280,7 +286,6 @@ def connect(make_peer):
     yield connected
     for client in sockets:
         client.close()
-    context.term()
 
 
 @pytest.fixture

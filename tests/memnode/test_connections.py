@@ -24,13 +24,6 @@ LOOPBACK = Bind.parse("tcp://127.0.0.1:0")
 
 
 @pytest.fixture
-def context():
-    made = zmq.Context()
-    yield made
-    made.destroy(linger=0)
-
-
-@pytest.fixture
 def keys():
     return KeyPair(*(key.decode() for key in zmq.curve_keypair()))
 

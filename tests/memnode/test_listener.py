@@ -26,13 +26,6 @@ WAIT_MS = 60_000
 
 
 @pytest.fixture
-def context():
-    made = zmq.Context()
-    yield made
-    made.destroy(linger=0)
-
-
-@pytest.fixture
 def listener(context):
     made = Listener(context, Bind.parse("tcp://127.0.0.1:0"))
     yield made

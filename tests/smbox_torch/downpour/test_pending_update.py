@@ -147,6 +147,18 @@ class Answers:
         raise error
 
 
+def timed_out(
+    outcome: str, ranges: list[tuple[int, int]]
+) -> tuple[torch.nn.Parameter, PendingUpdate, Answers]:
+    """Return x, its changes and a center, after a push of a change of 1.0 timed out."""
+    x, _, moves = made()
+    center = Answers(outcome, ranges)
+    x.data.add_(1.0)
+    with pytest.raises(RequestTimeoutError):
+        push(moves, center)
+    return x, moves, center
+
+
 @pytest.mark.parametrize(
     ("outcome", "ranges", "left"),
     [
@@ -158,11 +170,7 @@ class Answers:
 def test_a_push_that_timed_out_is_repeated_as_far_as_it_was_not_applied(
     outcome: str, ranges: list[tuple[int, int]], left: list[float]
 ):
-    x, _, moves = made()
-    center = Answers(outcome, ranges)
-    x.data.add_(1.0)
-    with pytest.raises(RequestTimeoutError):
-        push(moves, center)
+    x, moves, center = timed_out(outcome, ranges)
     x.data.add_(1.0)
     center.handle = None
     push(moves, center)
@@ -170,11 +178,7 @@ def test_a_push_that_timed_out_is_repeated_as_far_as_it_was_not_applied(
 
 
 def test_a_push_that_timed_out_is_asked_about_once():
-    x, _, moves = made()
-    center = Answers("all", [])
-    x.data.add_(1.0)
-    with pytest.raises(RequestTimeoutError):
-        push(moves, center)
+    x, moves, _ = timed_out("all", [])
     for wanted in (1.0, 2.0):
         x.data.add_(1.0)
         assert gather(moves) == [wanted, wanted]
@@ -236,11 +240,7 @@ def test_a_push_that_failed_is_repeated_for_the_regions_that_lack_it(wire: torch
 
 
 def test_nothing_changes_while_the_node_does_not_say_what_it_has():
-    x, _, moves = made()
-    center = Answers("unknown", [])
-    x.data.add_(1.0)
-    with pytest.raises(RequestTimeoutError):
-        push(moves, center)
+    x, moves, center = timed_out("unknown", [])
     x.data.add_(1.0)
     for ask in (lambda: gather(moves), moves.state):
         with pytest.raises(RequestTimeoutError, match="earlier step"):
