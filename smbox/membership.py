@@ -19,7 +19,6 @@ from smbox.member_record import RESTARTS, MemberInfo, hash_of
 from smbox.roster import CAPACITY, LEASE, Roster, View, regions_of
 
 LEASE_S: Final = 10.0
-_SUFFIX_NBYTES: Final = max(map(len, regions_of("")))
 _PROGRESS, _MEETINGS = range(2)  # indices of the values of a lease
 
 
@@ -39,6 +38,7 @@ class Member(Holder):
         first: its rank is an expected one, and no process of this start had taken it. The
             others wait for it from their start on.
         lease_s: seconds without renewal after which it counts as dead.
+        first_view: result of the last read before it took its rank.
         is_counted: another object, such as an optimizer, sets ``progress``.
     """
 
@@ -53,7 +53,7 @@ class Member(Holder):
         restart: int,
     ) -> None:
         super().__init__(roster, rank, lease, launch=launch, restart=restart)
-        view = roster.seen
+        self.first_view = view = roster.seen
         self.rank = rank
         self.expected = expected
         self.late = bool(view.expired() or view.dead_here() or view.progress().any())
@@ -253,7 +253,7 @@ def join(
     for each, given, kind in (("box", box, Box), ("launch", launch, str)):
         if not isinstance(given, kind):
             raise TypeError(f"{each} must be a {kind.__name__}, not {type(given).__name__}")
-    check_prefix(name, _SUFFIX_NBYTES)
+    check_prefix(name, max(map(len, regions_of(""))))
     if rank is not None and not 0 <= index(rank) < CAPACITY:
         raise ConfigError(f"a rank must be at least 0 and below {CAPACITY}", rank=rank)
     if not 0 <= index(restart) < RESTARTS:

@@ -3,7 +3,7 @@
 A stage is a member of the run (``smbox.join``) whose rank is the stage's number. It is lost if
 it was seen alive, or its offer or answer was read, and it has died since. Members that an
 earlier, killed run has left do not count. While a pipeline is built, a stage counts only if its
-process was seen alive on this host, or its lease was taken or renewed after the first read.
+process was seen alive on this host, or its lease was taken or renewed after this stage joined.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ class Stages:
         self._expected: dict[int, int] = {}  # generation of each stage of this pipeline
         self._seen: dict[int, int] = {}  # generation of each other stage that has started
         self._holders: dict[int, MemberInfo] = {}  # the processes of both, for errors
-        self._first_view = team.member.read()
-        self._note_started(self._first_view)
+        self._first_view = team.member.first_view
+        self._note_started(team.member.read())
         self._is_building = True
 
     def generation(self, stage: int) -> int:

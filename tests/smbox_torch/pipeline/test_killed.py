@@ -104,11 +104,14 @@ def stages(
 
 
 def await_renewals(box, name: str) -> None:
-    """Wait until each stage has come, and has renewed its lease since."""
+    """Wait until each stage has renewed its lease after all have come."""
     places = box.attach(f"{name}.members")
-    version = places.version
-    while (places.get()[:3, 0] % (1 << 40) < 2).any():
-        version = places.wait(version + 1, timeout_s=60.0)
+    least = 2
+    for _ in range(2):
+        version = places.version
+        while ((renewals := places.get()[:3, 0] % (1 << 40)) < least).any():
+            version = places.wait(version + 1, timeout_s=60.0)
+        least = renewals + 1
 
 
 HOW = {signal.SIGKILL: "died", signal.SIGSTOP: "died", signal.SIGINT: "failed"}

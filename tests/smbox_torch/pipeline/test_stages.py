@@ -62,9 +62,12 @@ def come(preloaded, node, name) -> Callable[..., Came]:
 
 
 @contextmanager
-def stage_1(node, name, timeout_s: float = LONG_S) -> Iterator[Stages]:
+def stage_1(
+    node, name, timeout_s: float = LONG_S, joined: Callable[[], None] = lambda: None
+) -> Iterator[Stages]:
     team = team_of(node, name, 3, rank=1, lease_s=LEASE_S)
     try:
+        joined()
         yield Stages(node, team, 3, timeout_s)
     finally:
         team.leave()
@@ -98,6 +101,15 @@ def test_a_stage_that_came_later_and_died_before_another_waits_is_lost(node, nam
         come().kill()
         with pytest.raises(WorkerLostError) as caught:
             stages.wait_for_region(f"{name}.never", 2)
+    assert (caught.value.facts["stage"], caught.value.facts["how"]) == (2, "died")
+
+
+def test_a_stage_that_died_between_the_two_first_reads_of_another_is_lost(node, name, come):
+    with (
+        stage_1(node, name, joined=lambda: come().kill()) as stages,
+        pytest.raises(WorkerLostError) as caught,
+    ):
+        stages.wait_for_region(f"{name}.never", 2)
     assert (caught.value.facts["stage"], caught.value.facts["how"]) == (2, "died")
 
 
