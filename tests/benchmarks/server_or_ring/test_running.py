@@ -32,7 +32,7 @@ def test_figures_are_of_the_whole_model_and_of_one_iteration():
         sample(90.0, "node"),
         sample(quiet, "node", in_bytes=7e9),  # before: making the regions
         sample(103.0, "node", in_bytes=40e6, in_packets=4000, cpu_s=2.0),
-        sample(ENDED_S + QUIET_S / 2, "node", in_bytes=10e6, out_bytes=5e6, cpu_s=0.9),
+        sample(ENDED_S + QUIET_S, "node", in_bytes=10e6, out_bytes=5e6, cpu_s=0.9),
         sample(110.0, "node", in_bytes=9e9),
     ]
     found = figures(ROW, 1000, reports, samples)
@@ -43,7 +43,7 @@ def test_figures_are_of_the_whole_model_and_of_one_iteration():
     assert found["hosts"]["node"]["in_bytes"] == pytest.approx(50e6 / 5 * 4)
     assert found["hosts"]["node"]["in_packets"] == pytest.approx(4000 / 5 * 4)
     assert found["hosts"]["node"]["out_bytes"] == pytest.approx(5e6 / 5 * 4)
-    assert found["cores"] == pytest.approx(2.9 / (5.0 + QUIET_S))
+    assert found["cores"] == pytest.approx(2.9 / (5.0 + 1.5 * QUIET_S))
     over_time = found["over_time"]["node"]
     assert [3.0, 40e6, 4000, 0, 0] in over_time
     assert all(abs(each[0]) < 7 for each in over_time)
