@@ -20,7 +20,7 @@ WINDOW_MAX: Final = 16
 MEMORY_NBYTES_MIN: Final = 1 << 20
 MEMORY_NBYTES_MAX: Final = 1 << OFFSET_BITS  # a node has this many addresses
 
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([KMGT])(i?))?B?", re.IGNORECASE)
+_SIZE = re.compile(r"(\d{1,18}(?:\.\d+)?)\s*(?:([KMGT])(i?))?B?", re.IGNORECASE)
 _POWER = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 
 

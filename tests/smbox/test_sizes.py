@@ -23,7 +23,7 @@ def test_sizes(text, nbytes):
     assert parse_size(text) == nbytes
 
 
-@pytest.mark.parametrize("text", ["", "GiB", "-1", "8 gigs", "8iB", "1e9", "8GiBs"])
+@pytest.mark.parametrize("text", ["", "GiB", "-1", "8 gigs", "8iB", "1e9", "8GiBs", "9" * 400])
 def test_what_is_no_size(text):
     with pytest.raises(ConfigError, match="size"):
         parse_size(text)
