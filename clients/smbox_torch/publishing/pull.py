@@ -79,6 +79,10 @@ class Pull:
         """Return the seconds until the deadline."""
         return self._deadline_s - time.monotonic()
 
+    def wait_s(self, poll_s: float) -> float:
+        """Return the seconds to wait before the next check: until the deadline, or less."""
+        return max(0.0, min(self.left_s(), poll_s))
+
     def cancel(self) -> None:
         """Set the deadline to the past, so that the pull ends."""
         self._deadline_s = -math.inf

@@ -165,7 +165,7 @@ class Subscriber:
 
     def _pull(self, pull: Pull, poll_s: float) -> int:
         """Pull; check the deadline at least every ``poll_s`` seconds."""
-        while not self._lock.acquire(timeout=POLL_S):
+        while not self._lock.acquire(timeout=pull.wait_s(POLL_S)):
             if pull.left_s() <= 0:
                 raise pull.timeout("another pull of this subscriber is in progress")
         try:
@@ -198,13 +198,13 @@ class Subscriber:
         """Wait for a version that satisfies the pull and is newer than ``tried``."""
         at_least = tried.word + 1
         while True:
-            left_s = min(pull.left_s(), poll_s)
             try:
-                newest = Newest.of(self._counter.wait(at_least, timeout_s=max(0.0, left_s)))
+                word = self._counter.wait(at_least, timeout_s=pull.wait_s(poll_s))
             except RequestTimeoutError as error:
                 if pull.left_s() > 0:
                     continue
                 raise pull.timeout("no such version was published in time") from error
+            newest = Newest.of(word)
             if newest.version >= pull.at_least:
                 return newest
             at_least = newest.word + 1
