@@ -124,7 +124,6 @@ class SyncGroup(AveragingOptimizer):
                 bucket_nbytes=bucket_nbytes,
                 timeout_s=timeout_s,
             )
-            self._host_mean = mean
             try:
                 share(alike, self.world, f"{name}-begin", timeout_s)
             except BaseException:
