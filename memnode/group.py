@@ -191,7 +191,7 @@ def _die_with(group_pid: int) -> None:
 def _has_memory(config: NodeConfig) -> bool:
     """Return whether memory of a node of this name exists, running or not."""
     name = config.known_name
-    return name is not None and bool(listing(f"{layout.PREFIX}{name}."))
+    return name is not None and bool(listing(layout.name_of(name)))
 
 
 def arguments_of(config: NodeConfig) -> list[str]:

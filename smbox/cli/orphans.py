@@ -71,7 +71,7 @@ def _look_at(node: str, segments: tuple[str, ...]) -> NodeSegments:
 def _recorded_owner(node: str) -> tuple[int, int] | None:
     """Return pid and start time of the last owner, or None if no superblock contains them."""
     try:
-        with Segment.attach(layout.node_name(node)) as superblock:
+        with Segment.attach(layout.name_of(node, "node")) as superblock:
             words = superblock.words(0, layout.PAGE_NBYTES // layout.WORD_NBYTES)
     except SegmentError:
         return None
@@ -102,7 +102,7 @@ def _is_remnant(node: str, segments: tuple[str, ...]) -> bool:
 
     Regions without a superblock are not a remnant: their data may be valuable.
     """
-    kinds = {name.removeprefix(f"{layout.PREFIX}{node}.").split(".")[0] for name in segments}
+    kinds = {name.removeprefix(layout.name_of(node)).split(".")[0] for name in segments}
     return kinds <= AUXILIARY
 
 
@@ -141,7 +141,7 @@ def remove(memory: NodeSegments) -> bool:
 
 def _remove_locked(node: str) -> bool:
     owner = _recorded_owner(node)
-    segments = tuple(segment.listing(f"{layout.PREFIX}{node}."))
+    segments = tuple(segment.listing(layout.name_of(node)))
     is_dead = _is_remnant(node, segments) if owner is None else not process.is_alive(*owner)
     if not is_stopping(node) and (not is_dead or _is_in_use(node)):
         return False

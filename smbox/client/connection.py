@@ -137,7 +137,7 @@ class Identity:
         challenge = Challenge.from_facts(facts)
         if challenge is None or self._node_uuid not in {b"", challenge.node_uuid}:
             return False
-        name = layout.cookie_name(challenge.node_name)
+        name = layout.name_of(challenge.node_name, "cookie")
         with contextlib.suppress(SegmentError), Segment.attach(name) as segment:
             self._cookie, self._challenge = segment.bytes.tobytes(), challenge
             self._node_uuid = challenge.node_uuid  # another node at this address is refused

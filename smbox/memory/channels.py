@@ -78,7 +78,7 @@ class ChannelTable:
     """
 
     def __init__(self, node: str) -> None:
-        name, nbytes = layout.channels_name(node), CHANNEL_ROWS * Channel.NBYTES
+        name, nbytes = layout.name_of(node, "channels"), CHANNEL_ROWS * Channel.NBYTES
         self.segment = segment = attach_or_create(node, name, nbytes)
         self.pinned_rings: set[int] = set()
         self._node = node

@@ -122,7 +122,7 @@ def alive_byte(slot_id: int) -> int:
 
 def slot_ids(node: str) -> list[int]:
     """List the ids of a node's slots, of living and of dead writers."""
-    prefix = layout.slot_name(node, 0)[:-16]
+    prefix = layout.name_of(node, "slot.")
     found = [name.removeprefix(prefix) for name in listing(prefix)]
     return [int(name, 16) for name in found if re.fullmatch("[0-9a-f]{16}", name)]
 

@@ -238,24 +238,9 @@ def segment_nbytes(nbytes: int) -> int:
     return data_offset(nbytes) + align(nbytes)
 
 
-def node_name(name: str) -> str:
-    """Name the superblock's segment of node ``name``."""
-    return f"{PREFIX}{name}.node"
-
-
-def locks_name(name: str) -> str:
-    """Name the lock file of node ``name``."""
-    return f"{PREFIX}{name}.locks"
-
-
-def cookie_name(name: str) -> str:
-    """Name the segment that holds the secret of node ``name``."""
-    return f"{PREFIX}{name}.cookie"
-
-
-def channels_name(name: str) -> str:
-    """Name the channel table of node ``name``."""
-    return f"{PREFIX}{name}.channels"
+def name_of(node: str, part: str = "") -> str:
+    """Name a part of a node's memory, such as "locks"; default: the prefix of all parts."""
+    return f"{PREFIX}{node}.{part}"
 
 
 def ring_id(serial: int, entry_nbytes: int) -> int:
@@ -280,19 +265,19 @@ def ring_nbytes(entry_nbytes: int) -> int:
 
 def ring_name(name: str, ring: int) -> str:
     """Name the segment of a ring of node ``name``."""
-    return f"{PREFIX}{name}.ring.{ring:016x}"
+    return name_of(name, f"ring.{ring:016x}")
 
 
 def region_name(name: str, offset: int) -> str:
     """Name the segment of the region at ``offset`` of node ``name``."""
-    return f"{PREFIX}{name}.region.{offset:012x}"
+    return name_of(name, f"region.{offset:012x}")
 
 
 def slot_name(name: str, slot: int) -> str:
     """Name the journal slot ``slot`` of node ``name``."""
-    return f"{PREFIX}{name}.slot.{slot:016x}"
+    return name_of(name, f"slot.{slot:016x}")
 
 
 def building_name(name: str, token: int) -> str:
     """Name a segment of node ``name`` while it is being built."""
-    return f"{PREFIX}{name}.building.{token:016x}"
+    return name_of(name, f"building.{token:016x}")

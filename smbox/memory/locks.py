@@ -35,7 +35,7 @@ class LockFile:
     """
 
     def __init__(self, node: str, *, create: bool = False) -> None:
-        name = layout.locks_name(node)
+        name = layout.name_of(node, "locks")
         self._path = DIRECTORY / name
         self.fd = open_trusted(name, os.O_CREAT if create else 0)
         # Garbage collection closes the file too: a slot that it locked then counts as dead.

@@ -34,7 +34,7 @@ _LOG = logging.getLogger(__name__)
 
 def used_nbytes(node: str) -> int:
     """Return the bytes of all segments of a node; files that are not to be trusted are none."""
-    names = listing(f"{layout.PREFIX}{node}.")
+    names = listing(layout.name_of(node))
     return sum(size(name) for name in names if not is_untrusted(name))
 
 
@@ -61,7 +61,7 @@ class NodeMemory:
         self.channels = ChannelTable(name)
         self.regions: dict[int, MappedRegion] = {}
         self._damaged: set[int] = set()  # slots whose damage was logged
-        for left in listing(f"{layout.PREFIX}{name}.building."):
+        for left in listing(layout.name_of(name, "building.")):
             unlink(left)
         self.sweep_slots()
         self._attach_regions()
@@ -186,7 +186,7 @@ class NodeMemory:
         self.channels.close()
 
     def _attach_regions(self) -> None:
-        for name in listing(layout.region_name(self.name, 0)[:-12]):
+        for name in listing(layout.name_of(self.name, "region.")):
             region = MappedRegion(self.name, Segment.attach(name))
             if region.state == RegionState.LIVE:
                 self.regions[region.address] = region
@@ -210,7 +210,7 @@ def _cookie_of(name: str) -> bytes:
     def fill(segment: Segment) -> None:
         segment.bytes[:] = list(secrets.token_bytes(COOKIE_NBYTES))
 
-    with attach_or_create(name, layout.cookie_name(name), COOKIE_NBYTES, fill) as segment:
+    with attach_or_create(name, layout.name_of(name, "cookie"), COOKIE_NBYTES, fill) as segment:
         if segment.nbytes != COOKIE_NBYTES:
             raise SegmentError(
                 f"segment {segment.name} is damaged: it does not have {COOKIE_NBYTES} bytes;"

@@ -70,11 +70,11 @@ class OwnedSuperblock:
         locks = _take_lock(node)
         found: frozenset[str] | None = None
         try:
-            found = frozenset(listing(f"{layout.PREFIX}{node}.")) - {layout.locks_name(node)}
+            found = frozenset(listing(layout.name_of(node))) - {layout.name_of(node, "locks")}
             owned = cls(node, _attach_or_create(node, node_id), locks, found)
         except BaseException:
             if found == frozenset():
-                unlink(layout.locks_name(node))
+                unlink(layout.name_of(node, "locks"))
             locks.close()
             raise
         owned.memory_nbytes = memory_nbytes
@@ -116,11 +116,11 @@ class OwnedSuperblock:
 
     def abandon(self) -> None:
         """End the ownership after a failed start; remove only the segments that it created."""
-        for segment_name in (layout.channels_name, layout.cookie_name, layout.node_name):
-            if segment_name(self._node) not in self._found:
-                unlink(segment_name(self._node))
+        for part in ("channels", "cookie", "node"):
+            if layout.name_of(self._node, part) not in self._found:
+                unlink(layout.name_of(self._node, part))
         if not self._found:
-            unlink(layout.locks_name(self._node))
+            unlink(layout.name_of(self._node, "locks"))
         self.close()
 
     def close(self) -> None:
@@ -150,7 +150,7 @@ def is_stopping(node: str) -> bool:
 def _read(node: str) -> list[int]:
     """Return the words of a node's superblock; zeros if it cannot be read."""
     try:
-        with Segment.attach(layout.node_name(node)) as segment:
+        with Segment.attach(layout.name_of(node, "node")) as segment:
             return [int(word) for word in segment.words(0, Superblock.WORDS)]
     except SegmentError:
         return [0] * Superblock.WORDS
@@ -165,13 +165,13 @@ def remove_all(node: str) -> None:
     or untrusted segments, which cannot be marked.
     """
     try:
-        with Segment.attach(layout.node_name(node)) as segment:
+        with Segment.attach(layout.name_of(node, "node")) as segment:
             segment.words(0, Superblock.WORDS)[Superblock.STOPPING] = 1
     except NoSegmentError:  # a removal was killed just before its end
         pass
     except SegmentError:
         _LOG.exception("the superblock of node %r cannot be marked as stopping", node)
-    for name in listing(layout.region_name(node, 0)[:-12]):
+    for name in listing(layout.name_of(node, "region.")):
         _mark_freed(name)
     unlink_all(node)
 
@@ -194,8 +194,8 @@ def unlink_all(node: str) -> None:
     rest still names its node. The lock file is removed last: no other node can create memory of
     this name before the old one is removed.
     """
-    last = (layout.node_name(node), layout.locks_name(node))
-    for name in listing(f"{layout.PREFIX}{node}."):
+    last = (layout.name_of(node, "node"), layout.name_of(node, "locks"))
+    for name in listing(layout.name_of(node)):
         if name not in last:
             unlink(name)
     for name in last:
@@ -221,7 +221,7 @@ def _take_lock(node: str) -> LockFile:
 def _attach_or_create(node: str, node_id: int) -> Segment:
     """Map the superblock of a node, or create it; reject another format or node id."""
     fill = partial(_fill, node_id=node_id)
-    segment = attach_or_create(node, layout.node_name(node), Superblock.NBYTES, fill)
+    segment = attach_or_create(node, layout.name_of(node, "node"), Superblock.NBYTES, fill)
     words = segment.words(0, Superblock.WORDS)
     if words[Superblock.MAGIC] != Superblock.MAGIC_VALUE:
         raise SegmentError(f"{segment.name} is not a superblock of smbox; remove or rename it")

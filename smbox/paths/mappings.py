@@ -117,7 +117,7 @@ def check_not_another(node: NodeInfo) -> None:
 
 def _found(node: str) -> tuple[bytes, int]:
     """Return uuid and format of the memory of this name."""
-    with Segment.attach(layout.node_name(node)) as segment:
+    with Segment.attach(layout.name_of(node, "node")) as segment:
         words = segment.words(0, Superblock.MEMORY_NBYTES + 1)
         uuid = words[Superblock.UUID_LOW : Superblock.UUID_HIGH + 1].tobytes()
         return uuid, int(words[Superblock.FORMAT])

@@ -31,7 +31,7 @@ def test_every_segment_belongs_to_this_user_alone(open_umask, place):
     remote.create("remote", init=ones).fetch_and_op(ones)  # makes a ring
     remote.counter("steps").add(1)
 
-    names = listing(f"{layout.PREFIX}{place.name}.")
+    names = listing(layout.name_of(place.name))
     assert {name.split(".")[2] for name in names} == KINDS
     for name in names:
         found = (DIRECTORY / name).lstat()

@@ -20,7 +20,7 @@ from memnode.node import Node
 from smbox import dtypes
 from smbox.keys import Authorised, Role, add_client, make_node_key, read_client_key
 from smbox.memory.kernels import KernelCode
-from smbox.memory.layout import Superblock, cookie_name, node_name
+from smbox.memory.layout import Superblock, name_of
 from smbox.memory.node_memory import NodeMemory
 from smbox.memory.segment import Segment, listing
 from smbox.wire.codec import Reply, Request, decode_reply, encode_request
@@ -269,9 +269,9 @@ def connect(make_peer, context):
         client.setsockopt(zmq.RCVTIMEO, int(WAIT_S * 1000))
         client.connect(node.address)
         name = node.ready["name"]
-        with Segment.attach(cookie_name(name)) as segment:
+        with Segment.attach(name_of(name, "cookie")) as segment:
             cookie = segment.bytes.tobytes()
-        with Segment.attach(node_name(name)) as segment:
+        with Segment.attach(name_of(name, "node")) as segment:
             uuid = segment.words(0, Superblock.UUID_HIGH + 1)[Superblock.UUID_LOW :].tobytes()
         challenge = challenge_of(cookie, name, uuid)
         peer = make_peer(client.send_multipart, client.recv_multipart, cookie, challenge)

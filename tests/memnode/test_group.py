@@ -22,7 +22,7 @@ from memnode.cli import EXIT_ADDRESS, EXIT_CLEAN, EXIT_CONFIG, EXIT_FAILED, EXIT
 from memnode.config import Bind, NodeConfig
 from memnode.group import arguments_of, members
 from smbox.errors import ConfigError
-from smbox.memory.layout import region_name
+from smbox.memory.layout import name_of
 from smbox.memory.segment import listing, unlink
 
 WAIT_S = 60.0
@@ -66,7 +66,7 @@ def children(process):
 
 def regions(name):
     """Segments of the regions of a group of two."""
-    return [left for node in (0, 1) for left in listing(region_name(f"{name}-{node}", 0)[:-12])]
+    return [left for node in (0, 1) for left in listing(name_of(f"{name}-{node}", "region."))]
 
 
 @pytest.mark.usefixtures("foreign_memnode")

@@ -154,7 +154,7 @@ def test_an_address_in_use_leaves_memory_without_a_superblock_as_it_was(start):
         name, RegionSpec("r", dtypes.by_name("int8"), (1,)), memory.superblock.take_address(1)
     )
     memory.close(keep=True)
-    unlink(layout.node_name(name))
+    unlink(layout.name_of(name, "node"))
     before = listing(f"smbox.{name}.")
     config = NodeConfig((Bind.parse(node.address),), name=name, memory_nbytes=1 << 24)
     with pytest.raises(ConnectError), NodeServer(config).opened():

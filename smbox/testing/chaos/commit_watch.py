@@ -15,7 +15,7 @@ from typing import Final
 
 from smbox.errors import SegmentError
 from smbox.memory.journal import attach_slot
-from smbox.memory.layout import Slot, SlotState, slot_name
+from smbox.memory.layout import Slot, SlotState, name_of
 from smbox.memory.segment import Segment, listing
 
 TRIES: Final = 300
@@ -49,7 +49,7 @@ def catch(
 
 def _slots(node: str) -> list[Segment]:
     found = []
-    for name in listing(slot_name(node, 0)[:-16]):
+    for name in listing(name_of(node, "slot.")):
         try:
             found.append(attach_slot(node, int(name[-16:], 16)))
         except SegmentError:  # swept away meanwhile

@@ -19,7 +19,7 @@ import numpy as np
 
 from smbox.address import OFFSET_MAX
 from smbox.connecting import connect
-from smbox.memory.layout import PREFIX, Stripe
+from smbox.memory.layout import Stripe, name_of
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.segment import listing
 from smbox.testing.chaos import plan
@@ -131,7 +131,7 @@ class Harness:
                 time.sleep(POLL_S)
             self._end_all()
         self._verdict.seconds = time.monotonic() - begun_s
-        left = listing(f"{PREFIX}{self._node.node}.")
+        left = listing(name_of(self._node.node))
         self._verdict.faults += [f"left in /dev/shm: {left}"] if left else []
         return self._verdict
 

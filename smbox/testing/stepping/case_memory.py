@@ -14,7 +14,7 @@ from smbox.memory import journal, orders
 from smbox.memory.channels import Answers
 from smbox.memory.journal import Writer
 from smbox.memory.kernels import KERNELS, KernelCode
-from smbox.memory.layout import PREFIX, RegionHeader, Slot, SlotState, Stripe
+from smbox.memory.layout import RegionHeader, Slot, SlotState, Stripe, name_of
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.node_memory import NodeMemory
 from smbox.memory.orders import Block, Result
@@ -217,5 +217,5 @@ def slot_of(contents: dict[str, bytes]) -> bytes:
 
 def attach_region(node: str, index: int) -> MappedRegion:
     """Map a region of a memory whose node does not run, by its index in the case."""
-    names = sorted(listing(f"{PREFIX}{node}.region."))
+    names = sorted(listing(name_of(node, "region.")))
     return MappedRegion(node, Segment.attach(names[index]))

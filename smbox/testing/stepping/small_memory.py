@@ -48,8 +48,8 @@ class MappedMemory:
         self.node = node
         self._parts = {
             name: segment.Segment.attach(name)
-            for name in segment.listing(f"{layout.PREFIX}{node}.")
-            if name != layout.locks_name(node)
+            for name in segment.listing(layout.name_of(node))
+            if name != layout.name_of(node, "locks")
         }
 
     def contents(self) -> dict[str, bytes]:
@@ -66,7 +66,7 @@ def restore(contents: dict[str, bytes], node: str, copy: str) -> None:
     """Write contents as the memory of another node: without locks, all its writers are dead."""
     for name, data in contents.items():
         _write(name.replace(f".{node}.", f".{copy}.", 1), data)
-    _write(layout.locks_name(copy), b"")
+    _write(layout.name_of(copy, "locks"), b"")
 
 
 def _write(name: str, data: bytes) -> None:

@@ -30,7 +30,7 @@ from smbox.testing.few_files import failing_open
 def node() -> Iterator[str]:
     name = f"t{secrets.token_hex(6)}"
     yield name
-    for left in segment.listing(f"{layout.PREFIX}{name}."):
+    for left in segment.listing(layout.name_of(name)):
         segment.unlink(left)
 
 
@@ -42,7 +42,7 @@ def make(
     version: int = layout.FORMAT,
 ) -> None:
     LockFile(node, create=True).close()
-    with Segment.create(layout.node_name(node), Superblock.NBYTES) as superblock:
+    with Segment.create(layout.name_of(node, "node"), Superblock.NBYTES) as superblock:
         words = superblock.words(0, 16)
         words[Superblock.MAGIC] = magic
         words[Superblock.FORMAT] = version
@@ -76,7 +76,7 @@ def test_memory_of_a_dead_owner_is_removed(node, dead_pid):
     found = find(node)
     assert (found.state, found.owner_pid) == ("dead", dead_pid)
     assert orphans.remove(found)
-    assert segment.listing(f"{layout.PREFIX}{node}.") == []
+    assert segment.listing(layout.name_of(node)) == []
 
 
 def test_memory_with_a_segment_of_another_user_is_kept(node, dead_pid, monkeypatch):
@@ -116,7 +116,7 @@ def test_memory_that_was_left_on_purpose_goes_only_when_asked_for(node, capsys, 
     assert "keep" in capsys.readouterr().out
     assert find(node) == mine
     orphans.gc(yes=True, kept=True)
-    assert segment.listing(f"{layout.PREFIX}{node}.") == []
+    assert segment.listing(layout.name_of(node)) == []
 
 
 def test_kept_memory_is_not_looked_for_at_an_address():
@@ -197,10 +197,10 @@ def test_what_a_stop_leaves_that_was_killed_is_collected(node):
     kills = 0
     while killed_in_its_stop(node, kills + 1):
         kills += 1
-        if segment.listing(f"{layout.PREFIX}{node}."):
+        if segment.listing(layout.name_of(node)):
             assert find(node).state == "dead"
             assert orphans.remove(find(node))
-        assert segment.listing(f"{layout.PREFIX}{node}.") == []
+        assert segment.listing(layout.name_of(node)) == []
     assert kills == 5  # channels, cookie, ring, superblock, locks
 
 
@@ -208,13 +208,13 @@ def test_a_removal_is_ended_though_clients_still_map_it(node, dead_pid):
     make(node, dead_pid, 12345)
     writer = Writer.create(node)
     assert find(node).state == "in use"
-    with Segment.attach(layout.node_name(node)) as superblock:
+    with Segment.attach(layout.name_of(node, "node")) as superblock:
         superblock.words(0, 16)[Superblock.FORMAT] = layout.FORMAT
         superblock.words(0, 16)[Superblock.STOPPING] = 1
     assert find(node).state == "dead"
     assert orphans.remove(find(node))
     writer.abandon()
-    assert segment.listing(f"{layout.PREFIX}{node}.") == []
+    assert segment.listing(layout.name_of(node)) == []
 
 
 def test_a_collection_leaves_a_node_alone_that_begins_meanwhile(node, dead_pid, monkeypatch):
@@ -251,7 +251,7 @@ def test_gc_removes_with_yes_and_tells_programs(node, dead_pid, capsys, monkeypa
     orphans.gc(yes=True, json=True)
     (told,) = json.loads(capsys.readouterr().out)
     assert (told["node"], told["removed"], told["owner_pid"]) == (node, True, dead_pid)
-    assert segment.listing(f"{layout.PREFIX}{node}.") == []
+    assert segment.listing(layout.name_of(node)) == []
 
 
 def test_gc_tells_only_what_it_removed(node, dead_pid, capsys, monkeypatch):
@@ -266,7 +266,7 @@ def test_gc_tells_only_what_it_removed(node, dead_pid, capsys, monkeypatch):
 
 def test_gc_that_can_open_too_few_files_removes_nothing_in_use(node, dead_pid, monkeypatch):
     make(node, dead_pid, 12345)
-    writer, before = Writer.create(node), segment.listing(f"{layout.PREFIX}{node}.")
+    writer, before = Writer.create(node), segment.listing(layout.name_of(node))
     mine, listing = find(node), segment.listing
     monkeypatch.setattr(
         segment, "listing", lambda prefix: [x for x in listing(prefix) if f".{node}." in x]
@@ -275,7 +275,7 @@ def test_gc_that_can_open_too_few_files_removes_nothing_in_use(node, dead_pid, m
         with failing_open(nth) as failure, contextlib.suppress(SystemLimitError):
             assert orphans.survey() == [mine]
             assert not orphans.remove(replace(mine, state="dead"))
-        assert listing(f"{layout.PREFIX}{node}.") == before
+        assert listing(layout.name_of(node)) == before
         if not failure.has_struck:
             break
     writer.close()

@@ -27,7 +27,7 @@ def test_a_region_is_seen_when_it_is_whole(memory):
     steps = 1
     while not making.step():
         steps += 1
-        assert listing(layout.region_name(memory.name, 0)[:-12]) == []
+        assert listing(layout.name_of(memory.name, "region.")) == []
     assert steps == 3
     region = making.finish(RegionState.LIVE)
     assert np.all(region.array() == 1.5)
@@ -67,7 +67,7 @@ def test_a_held_stripe_does_not_hold_up_free(memory, make):
     assert region.state == RegionState.FREED
     assert region.array()[0] == 1
     locks.close()
-    assert listing(layout.region_name(memory.name, 0)[:-12]) == []
+    assert listing(layout.name_of(memory.name, "region.")) == []
 
 
 def test_the_memory_of_a_freed_region_goes_with_its_last_mapping(memory, make):

@@ -13,7 +13,7 @@ from smbox.memory.layout import (
     STRIPE_NBYTES,
     Channel,
     Ring,
-    building_name,
+    name_of,
     ring_name,
 )
 from smbox.memory.orders import Output
@@ -151,4 +151,4 @@ def test_a_channels_rings_go_with_it(memory, region, row):
     answered(memory, region, answers, 1, 8)
     memory.channels.release(row)
     assert rings_of(memory.name, row.serial) == []
-    assert listing(building_name(memory.name, 0)[:-16]) == []
+    assert listing(name_of(memory.name, "building.")) == []

@@ -109,7 +109,7 @@ def test_the_nodes_lock_is_that_of_the_file_which_others_find(memory, monkeypatc
 
 
 def test_a_lock_file_is_not_reached_through_a_link(memory, tmp_path):
-    path = segment.DIRECTORY / layout.locks_name("linked")
+    path = segment.DIRECTORY / layout.name_of("linked", "locks")
     path.symlink_to(tmp_path / "made")
     try:
         for create in (False, True):

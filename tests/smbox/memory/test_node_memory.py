@@ -188,7 +188,7 @@ def test_a_file_of_another_user_neither_counts_nor_keeps_the_rest(memory, make, 
 
     monkeypatch.setattr(Path, "unlink", refusing)
     memory.close(keep=False)
-    assert listing(f"{layout.PREFIX}{memory.name}.") == [path.name]
+    assert listing(layout.name_of(memory.name)) == [path.name]
     take(memory)
     unlink(path)
 
@@ -259,7 +259,7 @@ def test_a_refused_start_deletes_nothing_that_it_found(memory, make):
     path = DIRECTORY / kept[1].segment.name
     kept[1].header[RegionHeader.FORMAT] = 99
     memory.close(keep=True)
-    (DIRECTORY / layout.node_name(memory.name)).unlink()
+    (DIRECTORY / layout.name_of(memory.name, "node")).unlink()
     before = listing(f"smbox.{memory.name}.")
     with pytest.raises(SegmentError, match="another format"):
         NodeMemory.open(memory.name, 64 << 20)

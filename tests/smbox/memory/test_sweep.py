@@ -17,6 +17,7 @@ from smbox.memory.layout import (
     Slot,
     SlotState,
     Stripe,
+    name_of,
     ring_name,
     slot_name,
 )
@@ -120,7 +121,7 @@ def test_a_ring_that_is_cut_short_undoes_nothing(memory, region):
 
 
 def test_what_is_called_like_a_slot_and_is_none_is_passed_over(memory):
-    with Segment.create(slot_name(memory.name, 0)[:-16] + "zzz", 4096) as other:
+    with Segment.create(name_of(memory.name, "slot.zzz"), 4096) as other:
         assert journal.slot_ids(memory.name) == [memory.writer.slot_id]
         other.unlink()
 

@@ -25,7 +25,7 @@ from smbox.testing.solo import solo_box
 
 
 def slots(solo):
-    return set(listing(layout.slot_name(solo.control.memory.name, 0)[:-16]))
+    return set(listing(layout.name_of(solo.control.memory.name, "slot.")))
 
 
 def test_each_thread_has_a_slot_that_goes_after_it(solo, box):
@@ -173,7 +173,7 @@ def test_freed_regions_are_let_go(solo, box):
     last = box.create("last", shape=(4,))
     last.get()
     gc.collect()
-    prefix = layout.region_name(solo.control.memory.name, 0)[:-12]
+    prefix = layout.name_of(solo.control.memory.name, "region.")
     mapped = set(re.findall(f"{prefix}[0-9a-f]+", Path("/proc/self/maps").read_text()))
     assert mapped == {layout.region_name(solo.control.memory.name, last.address.offset)}
 

@@ -65,7 +65,7 @@ def test_a_socket_that_this_user_cannot_open_is_called_that(tmp_path):
 
 
 def test_who_cannot_read_the_cookie_is_refused(node):
-    unlink(layout.cookie_name(node.name))
+    unlink(layout.name_of(node.name, "cookie"))
     with pytest.raises(AccessDeniedError, match="as its user, or start it with --keys"):
         open_over(node.connect, "inproc://node", CONFIG)
 
