@@ -214,18 +214,14 @@ class RangeLock:
 
         Raises:
             StripeBusy: another process holds the next stripe; the earlier ones stay locked.
-            RegionFreedError: the region was freed; no stripe stays locked.
+            RegionFreedError: the region was freed; the caller releases the stripes.
         """
         while self._next < self._stripes.stop:
             if not self._locks.try_lock(self._region.lock_byte(self._next)):
                 raise StripeBusy(self._region, self._next)
             recover_held(self._region, self._next)
             self._next += 1
-        try:
-            self._region.check_usable()
-        except BaseException:
-            self.release()
-            raise
+        self._region.check_usable()
 
     def copy_to(self, out: NDArray[np.uint8]) -> None:
         """Lock all stripes, copy the range and release the locks: a snapshot.

@@ -52,11 +52,12 @@ def test_part_of_a_region_can_be_held(region, other, locks):
     range_lock.release()
 
 
-def test_a_freed_region_is_not_held(region, other, locks):
+def test_a_freed_region_has_no_snapshot(region, other, locks):
     region.header[RegionHeader.STATE] = RegionState.FREED
     range_lock = RangeLock(region, locks, 0, LAST)
     with pytest.raises(RegionFreedError):
         range_lock.acquire()
+    range_lock.release()
     assert held(region, other) == [False, False, False]
 
 
