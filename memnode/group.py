@@ -102,7 +102,7 @@ class NodeGroup:
             SystemLimitError: this process can start no more processes; no node was left.
         """
         with self._wakeup.catching_signals(), ExitStack() as stack:
-            stack.callback(self._kill)  # nodes that were stopped have ended already
+            stack.callback(self._stop, signal.SIGKILL)  # stopped nodes have ended already
             has_memory = [_has_memory(config) for config in self._configs]
             try:
                 self._start()
@@ -162,9 +162,9 @@ class NodeGroup:
                 )
             self.addresses.append(json.loads(line)["address"])
 
-    def _stop(self) -> int | None:
+    def _stop(self, number: signal.Signals = signal.SIGTERM) -> int | None:
         for child in self._children:
-            child.terminate()
+            child.send_signal(number)
         for child in self._children:
             try:
                 child.wait(STOP_S)
@@ -173,12 +173,6 @@ class NodeGroup:
                 child.kill()
                 child.wait()
         return next((child.returncode for child in self._children if child.returncode), None)
-
-    def _kill(self) -> None:
-        for child in self._children:
-            child.kill()
-        for child in self._children:
-            child.wait()
 
 
 def _die_with(group_pid: int) -> None:
@@ -201,7 +195,6 @@ def arguments_of(config: NodeConfig) -> list[str]:
         ("--name", config.name),
         ("--memory", config.memory_nbytes),
         ("--keys", config.keys),
-        ("--parent-pid", config.parent_pid),
         ("--node-id", config.node_id),
     ):
         if value is not None:

@@ -110,13 +110,12 @@ def test_a_configuration_is_a_command_line(tmp_path):
         memory_nbytes=1 << 20,
         keep=True,
         keys=tmp_path,
-        parent_pid=3,
         node_id=2,
     )
     words = arguments_of(config)
     assert words == [
         *("--bind", FREE, "--bind", "ipc:///run/n", "--name", "lab", "--memory", "1048576"),
-        *("--keys", str(tmp_path), "--parent-pid", "3", "--node-id", "2", "--keep"),
+        *("--keys", str(tmp_path), "--node-id", "2", "--keep"),
     ]
     assert arguments_of(replace(config, keys=None, insecure=True))[-1] == "--insecure"
 
