@@ -79,19 +79,15 @@ class Builds:
         CREATE, which is run again, finds that region.
 
         Raises:
-            OutOfMemoryError: another process took the memory; the build was abandoned.
+            OutOfMemoryError: another process took the memory; the caller releases the build.
         """
         create = build.create
-        try:
-            if create.publish and self._registry.find(create.kind, create.name) is not None:
-                self._abandon(build)
-                return None
-            if not build.building.step():
-                return None
-            region = self._registry.finish(build.building, build.owner, publish=create.publish)
-        except BaseException:
+        if create.publish and self._registry.find(create.kind, create.name) is not None:
             self._abandon(build)
-            raise
+            return None
+        if not build.building.step():
+            return None
+        region = self._registry.finish(build.building, build.owner, publish=create.publish)
         del self.in_progress[build.owner, create.token]
         return region
 
@@ -102,6 +98,7 @@ class Builds:
                 self.step(build)
             except Exception as error:  # noqa: BLE001 -- no client waits for it
                 _LOG.info("abandoned the build of a region: %s", error)
+                self.release(build.owner, build.create.token)
 
     def release(self, owner: ChannelKey | None = None, token: bytes | None = None) -> None:
         """Abandon the builds of a channel, or of its CREATE with this token; None: of all."""
