@@ -81,11 +81,6 @@ class Channel:
         """The answers to the last changes of the channel."""
         return Answers(self.row)
 
-    @property
-    def is_acknowledged(self) -> bool:
-        """Whether the client has acknowledged all replies, and so repeats no request."""
-        return self.acknowledged >= self.row.applied
-
     def record(self, request: Request, now_s: float) -> None:
         """Record the arrival of a request and the replies that it acknowledges."""
         self.row.heard_s = now_s
@@ -177,9 +172,9 @@ class Context:
             "uptime_s": self.now_s - self._started_s,
             "memory_nbytes": memory.superblock.memory_nbytes,
             "used_nbytes": memory.used_nbytes(),
-            "regions": len(self.registry),
+            "regions": len(memory.regions),
             "sessions": len(self.connected),
-            "channels": len(memory.channels),
+            "channels": len(memory.channels.rows()),
             "parked_now": sum(bool(channel.queue) for channel in pending),
             "waits_now": sum(len(channel.waits) for channel in pending),
             **self.metrics.facts(),

@@ -31,9 +31,6 @@ class Registry:
         # by address of an unpublished region: its creator, and whether it is scratch
         self._unpublished: dict[int, tuple[ChannelKey, bool]] = {}
 
-    def __len__(self) -> int:
-        return len(self._addresses)
-
     def locate(self, address: int) -> MappedRegion:
         """Return the region whose pages contain ``address``.
 

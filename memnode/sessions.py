@@ -97,7 +97,7 @@ class Sessions:
             channel.probed_s = self.context.now_s
             if not self.is_connected(channel.connection):
                 self.close(channel)
-                if channel.is_acknowledged:
+                if channel.acknowledged >= channel.row.applied:
                     self._memory.channels.remove_rings(channel.row)
 
     def expire(self) -> None:

@@ -89,9 +89,6 @@ class ChannelTable:
     def _row(self, index: int) -> ChannelRow:
         return ChannelRow(self._node, index, self._rows[index], self.pinned_rings)
 
-    def __len__(self) -> int:
-        return len(self._index)
-
     def rows(self) -> list[ChannelRow]:
         """List the rows in use."""
         return list(self._index.values())

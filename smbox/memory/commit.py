@@ -51,23 +51,15 @@ class StripeBusy(Exception):
         self.stripe = stripe
 
     def facts(self) -> dict[str, object]:
-        """Return the stripe and the pid of its holder, as facts of an error."""
-        return {
-            "region": self.region.spec.name,
-            "stripe": self.stripe,
-            "holder_pid": self.holder_pid(),
-        }
+        """Return the stripe and the pid of its holder, as facts of an error.
 
-    def holder_pid(self) -> int:
-        """Return the pid of the process that holds the stripe, or 0 if it is unknown.
-
-        It is known only while a commit of the stripe is in progress: readers record no pid, and
+        The pid is 0 unless a commit of the stripe is in progress: readers record no pid, and
         the last writer of a closed stripe is not its holder.
         """
-        row = self.region.table[self.stripe]
-        if not int(row[Stripe.SEQUENCE]) & Stripe.OPEN:
-            return 0
-        return journal.living_pid(self.region.node, int(row[Stripe.WRITER]))
+        row, pid = self.region.table[self.stripe], 0
+        if int(row[Stripe.SEQUENCE]) & Stripe.OPEN:
+            pid = journal.living_pid(self.region.node, int(row[Stripe.WRITER]))
+        return {"region": self.region.spec.name, "stripe": self.stripe, "holder_pid": pid}
 
 
 def run_orders(
@@ -99,10 +91,7 @@ def run_orders(
         at += run(writer.ref, ref, limit - at)
         if at < limit:
             _, result, blocked, stripe = orders.order_outcome(block, at)
-            touched = regions[at - begin]
-            region = next(
-                (each for each in touched if each.block.address == blocked), touched[0]
-            )
+            region = next(each for each in regions[at - begin] if each.block.address == blocked)
             clear_obstacle(region, result, stripe, writer.locks)
 
 

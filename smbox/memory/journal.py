@@ -138,12 +138,10 @@ def is_alive(node: str, slot_id: int) -> bool:
 
 def living_pid(node: str, slot_id: int) -> int:
     """Return the pid of the slot's writer; 0 if it is dead or cannot be determined."""
-    try:
+    with suppress(SegmentError, SystemLimitError):
         if is_alive(node, slot_id):
             with attach_slot(node, slot_id) as segment:
                 return int(slot_words(segment)[Slot.PID])
-    except (SegmentError, SystemLimitError):
-        pass
     return 0
 
 

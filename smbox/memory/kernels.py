@@ -98,8 +98,6 @@ class Kernel(Struct, frozen=True):
     is_whole: bool = False
 
 
-_DOUBLE_NBYTES: Final = 8
-
 _ALL: Final = frozenset[Kind](("bool", "int", "uint", "float"))
 _WHOLE_NUMBERS: Final = frozenset[Kind](("int", "uint"))
 _FLOATS: Final = frozenset[Kind](("float",))
@@ -163,7 +161,7 @@ def _scale_of(code: KernelCode, dtype: DType, scale: Scale) -> Any:
 
 def _float_scale(dtype: DType, scale: Scale) -> Any:
     factor = math.ldexp(scale, 0)  # float() would also accept a str
-    compute = np.float64 if dtype.itemsize == _DOUBLE_NBYTES else np.float32
+    compute = np.float64 if dtype.name == "float64" else np.float32
     with np.errstate(over="ignore", under="ignore"):
         rounded = compute(factor)
     if not math.isfinite(rounded):

@@ -21,6 +21,7 @@ import mmap
 import os
 import time
 import weakref
+from ctypes import c_int, c_long, c_size_t, c_void_p
 from typing import Final
 
 import numpy as np
@@ -36,22 +37,15 @@ REST: Final = 50
 _MADV_COLLAPSE: Final = 25
 _MAP_FIXED: Final = 0x10
 _MAP_NORESERVE: Final = 0x4000
-_FAILED: Final = ctypes.c_void_p(-1).value
+_FAILED: Final = c_void_p(-1).value
 
 _next_request_s = -math.inf
 
 _libc: Final = ctypes.CDLL(None, use_errno=True)
-_libc.mmap.restype = ctypes.c_void_p
-_libc.mmap.argtypes = (
-    ctypes.c_void_p,
-    ctypes.c_size_t,
-    ctypes.c_int,
-    ctypes.c_int,
-    ctypes.c_int,
-    ctypes.c_long,
-)
-_libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
-_libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+_libc.mmap.restype = c_void_p
+_libc.mmap.argtypes = (c_void_p, c_size_t, c_int, c_int, c_int, c_long)
+_libc.munmap.argtypes = (c_void_p, c_size_t)
+_libc.madvise.argtypes = (c_void_p, c_size_t, c_int)
 
 
 def map_shared(fd: int, nbytes: int) -> NDArray[np.uint8]:

@@ -135,11 +135,6 @@ class OwnedSuperblock:
         self.locks.close()
 
 
-def owner_pid(node: str) -> int:
-    """Return the pid of the owner in the superblock of ``node``, or 0."""
-    return _read(node)[Superblock.PID]
-
-
 def is_stopping(node: str) -> bool:
     """Return whether the removal of a node's memory has begun: nobody may use it again."""
     words = _read(node)
@@ -213,9 +208,8 @@ def _take_lock(node: str) -> LockFile:
             locks.close()
             raise
         locks.close()
-    raise NodeOwnedError(
-        f"node {node!r} is running; stop it, or choose another --name", pid=owner_pid(node)
-    )
+    message = f"node {node!r} is running; stop it, or choose another --name"
+    raise NodeOwnedError(message, pid=_read(node)[Superblock.PID])
 
 
 def _attach_or_create(node: str, node_id: int) -> Segment:

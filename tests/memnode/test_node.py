@@ -143,7 +143,7 @@ def test_goodbye_ends_the_session_and_forgets_the_channel(bench):
     mine = peer.create("w", publish=False).body
     assert peer.ask(Op.BYE, body=Empty()).status is Status.OK
     assert peer.ask(Op.PING, body=Empty()).status is Status.NO_SESSION
-    assert len(bench.memory.channels) == 0
+    assert bench.memory.channels.rows() == []
     assert mine.address not in bench.memory.regions
     assert not peer.hello().body.resumed
 
@@ -157,7 +157,7 @@ def test_a_silent_client_is_forgotten(bench):
     bench.tick(after_s=2)
     assert silent.ask(Op.PING, body=Empty()).status is Status.NO_SESSION
     assert other.ask(Op.PING, body=Empty()).status is Status.OK
-    assert len(bench.memory.channels) == 1
+    assert len(bench.memory.channels.rows()) == 1
     assert bench.node.context.metrics.sessions_expired == 1
     welcome = silent.hello().body
     assert (welcome.resumed, welcome.applied) == (False, 0)
@@ -167,9 +167,9 @@ def test_a_silent_client_is_forgotten(bench):
 def test_channels_of_an_earlier_run_expire_too(bench):
     bench.peer()
     bench.restart()
-    assert len(bench.memory.channels) == 1
+    assert len(bench.memory.channels.rows()) == 1
     bench.tick(after_s=301)
-    assert len(bench.memory.channels) == 0
+    assert bench.memory.channels.rows() == []
 
 
 def test_the_slot_of_a_dead_local_client_is_removed(bench):

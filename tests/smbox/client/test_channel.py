@@ -177,7 +177,7 @@ def test_closing_ends_what_is_under_way_and_says_goodbye(node, clients, caplog):
     with pytest.raises(PeerLostError):
         work.advance(time.monotonic() + WAIT_S)
     assert Op.BYE in [decode_request(frames).op for frames in node.seen]
-    assert len(node.memory.channels) == 0
+    assert len(node.memory.channels.rows()) == 0
     client.close()
 
 
@@ -185,9 +185,9 @@ def test_a_close_that_the_node_does_not_hear_leaves_row_and_ring(node, clients, 
     client = clients()
     info = client.create(4)
     client.finish(client.change(info, np.ones(4, np.float32), sink=OldBytes()))
-    rows, used_nbytes = len(node.memory.channels), node.memory.used_nbytes()
+    rows, used_nbytes = len(node.memory.channels.rows()), node.memory.used_nbytes()
     node.is_down = True
     client.close()
     assert caplog.text == ""
-    assert (len(node.memory.channels), node.memory.used_nbytes()) == (rows, used_nbytes)
+    assert (len(node.memory.channels.rows()), node.memory.used_nbytes()) == (rows, used_nbytes)
     assert any(".ring" in name for name in listing(f"smbox.{node.name}."))
