@@ -138,16 +138,10 @@ def recover_held(region: MappedRegion, stripe: int) -> None:
     if not int(row[Stripe.SEQUENCE]) & Stripe.OPEN:
         return
     with journal.attach_slot(region.node, int(row[Stripe.WRITER])) as slot:
-        areas = [journal.undo_area(slot, extent) for extent in range(Slot.EXTENTS_MAX)]
-        if ring_needed(slot):
-            areas[0] = _ring_room(region.node, slot)
-        addresses = np.array([orders.address_of(area) for area in areas], np.uint64)
-        result = library.load().short.smbox_recover(
-            region.block.address,
-            stripe,
-            orders.address_of(slot.bytes),
-            orders.address_of(addresses),
-        )
+        ring = _ring_room(region.node, slot) if ring_needed(slot) else None
+        recover, header = library.load().short.smbox_recover, orders.address_of(slot.bytes)
+        old = 0 if ring is None else orders.address_of(ring)
+        result = recover(region.block.address, stripe, header, old)
         if result != Result.DONE:
             raise SegmentError(
                 f"the journal of stripe {stripe} of {region.spec.name!r} is damaged",

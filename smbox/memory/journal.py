@@ -53,10 +53,8 @@ class Writer:
         self.words = slot_words(segment)
         self.slot_id = int(self.words[Slot.ID])
         self.order = Block(orders.ORDER_NBYTES)
-        areas = [undo_area(segment, extent) for extent in range(Slot.EXTENTS_MAX)]
-        addresses = [orders.address_of(area) for area in areas]
         slot = orders.address_of(self.words)
-        self.block = orders.block_of(slot, *addresses, locks.fd, block_nbytes)
+        self.block = orders.block_of(slot, locks.fd, block_nbytes)
         self.ref = self.block.ref
         native = library.load()
         self.short: Any = native.short.smbox_commit
@@ -100,12 +98,6 @@ class Writer:
 def slot_words(segment: Segment) -> NDArray[np.uint64]:
     """View the header words of a slot."""
     return segment.words(0, Slot.WORDS)
-
-
-def undo_area(segment: Segment, extent: int) -> NDArray[np.uint8]:
-    """View the undo area of an extent, which holds its old bytes: ``u8[STRIPE_NBYTES]``."""
-    begin = Slot.OLD_AT + extent * layout.STRIPE_NBYTES
-    return segment.bytes[begin : begin + layout.STRIPE_NBYTES]
 
 
 def _new_id(locks: LockFile) -> int:

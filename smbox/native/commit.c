@@ -184,7 +184,7 @@ static void arm_channel(struct commit *commit) {
     store_relaxed(&slot->channel, channel ? channel->index + 1 : 0);
     store_relaxed(&slot->serial, channel ? channel->row->serial : 0);
     store_relaxed(&slot->number, channel ? commit->number : 0);
-    int is_in_ring = commit->old != commit->writer->undo[0];
+    int is_in_ring = commit->old != undo_area(slot, commit->order->region[0], 0);
     store_relaxed(&slot->ring, is_in_ring ? channel->ring : 0);
     if (is_in_ring)
         store_relaxed(&slot->ring_offset, (u64)(commit->old - channel->ring_base));
@@ -199,7 +199,7 @@ static void arm(struct commit *commit) {
     store_relaxed(&slot->extents, order->extents);
     for (u64 at = 0; at < order->extents; at++)
         store_relaxed(&slot->region[at], order->region[at]->address);
-    choose_targets(commit, commit->writer->undo[0]);
+    choose_targets(commit, undo_area(slot, order->region[0], 0));
     arm_channel(commit);
     /* A recoverer that finds a stripe open with this slot must find all of the above. */
     store_release(&slot->state, load_relaxed(&slot->state) + SLOT_ARMED);
@@ -298,7 +298,7 @@ static void save(const struct commit *commit, u64 from, u64 nbytes) {
     u64 saved = from - commit->first;
     copy(commit->old + saved, order->region[0]->data + from, nbytes);
     for (u64 at = 1; at < order->extents; at++)
-        copy(commit->writer->undo[at] + saved, order->region[at]->data + from, nbytes);
+        copy(undo_area(slot, order->region[at], at) + saved, order->region[at]->data + from, nbytes);
     /* A recoverer that sees progress must find these old bytes. */
     store_release(&slot->progress, saved + nbytes);
     /* No store of the kernel may become visible before progress: nobody could undo it. */
@@ -399,7 +399,7 @@ u64 smbox_commit(struct writer *writer, struct order *orders, u32 count) {
 
 /* ---- recovery ---------------------------------------------------------------------------------- */
 
-u64 smbox_recover(struct region *region, u64 stripe, struct slot *slot, u8 *const old[]) {
+u64 smbox_recover(struct region *region, u64 stripe, struct slot *slot, const u8 *ring) {
     struct stripe *row = row_of(region, stripe);
     u64 sequence = load_acquire(&row->sequence);
     if (!(sequence & SEQUENCE_OPEN))
@@ -419,7 +419,8 @@ u64 smbox_recover(struct region *region, u64 stripe, struct slot *slot, u8 *cons
     if (first / region->stripe_nbytes != stripe || first > region->nbytes ||
         progress > region->nbytes - first || first % region->stripe_nbytes + progress > region->stripe_nbytes)
         return BAD_ORDER;
-    copy(region->data + first, old[at], progress);
+    const u8 *old = ring && at == 0 ? ring : undo_area(slot, region, at);
+    copy(region->data + first, old, progress);
     u64 undone = (sequence + SEQUENCE_UNDONE) & SEQUENCE_UNDONE_MASK;
     /* Readers that copied between the stores above find a changed sequence word. */
     store_release(&row->sequence, (sequence & ~(u64)0xffff) | undone);

@@ -47,7 +47,7 @@ struct region_header {
 _Static_assert(offsetof(struct region_header, state) == 16, "word 2");
 enum { REGION_FREED = 3 };
 
-/* The first page of a writer's journal slot. The undo areas follow, one for each extent.
+/* The first page of a writer's journal slot. The undo areas follow, a stripe for each extent.
  *
  * All extents of a commit are the same bytes [first, limit) of the same stripe of different
  * regions: one progress word serves all of them.
@@ -68,6 +68,7 @@ struct slot {
 };
 _Static_assert(offsetof(struct slot, state) == 40, "word 5");
 _Static_assert(sizeof(struct slot) == 152, "19 words");
+enum { SLOT_PAGE_NBYTES = 4096 };
 enum { SLOT_FREE = 0, SLOT_ARMED = 1, SLOT_COMMITTED = 2, SLOT_STATE = 3, SLOT_COMMITS = 4 };
 
 /* One row of the node's channel table. */
@@ -102,8 +103,7 @@ struct region {
 enum { STRIPE_BY_STRIPE = 1, WITHOUT_LOCKS = 3 };
 
 struct writer {
-    struct slot *slot;
-    u8 *undo[EXTENTS_MAX]; /* a stripe each; as many as the orders have extents */
+    struct slot *slot; /* with as many undo areas as the orders have extents */
     i64 locks;              /* descriptor of the lock file; this writer's own open file */
     u64 block_nbytes;       /* bytes that are saved and changed at a time; a multiple of 64 */
 };
@@ -190,9 +190,9 @@ EXPORT u64 smbox_read(struct reading *reading, int locks);
 EXPORT u64 smbox_version(const struct stripe *table, u64 count);
 
 /* Undo or complete the commit of an open stripe from the slot of its dead writer. The caller holds
- * the stripe's lock. old: the saved old bytes of each extent of the slot. Returns DONE, or BAD_ORDER
- * if the slot names another stripe. */
-EXPORT u64 smbox_recover(struct region *region, u64 stripe, struct slot *slot, u8 *const old[]);
+ * the stripe's lock. ring: the saved old bytes of extent 0 if the slot names a ring, else NULL.
+ * Returns DONE, or BAD_ORDER if the slot names another stripe. */
+EXPORT u64 smbox_recover(struct region *region, u64 stripe, struct slot *slot, const u8 *ring);
 
 /* Sum the products of two arrays of floats of one type, in double and in an order that depends only
  * on count. sum: receives the result. Returns DONE, or BAD_ORDER for other types. */
@@ -236,6 +236,9 @@ static inline u64 scaled(u64 nbytes, u64 dtype, u64 other) {
 
 static inline int is_freed(const struct region *region) {
     return load_acquire(&region->header->state) == REGION_FREED;
+}
+static inline u8 *undo_area(struct slot *slot, const struct region *region, u64 extent) {
+    return (u8 *)slot + SLOT_PAGE_NBYTES + extent * region->stripe_nbytes;
 }
 static inline u64 lock_byte(const struct region *region, u64 stripe) {
     return region->lock + stripe * region->stripe_nbytes;

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from smbox.memory import journal, layout
+from smbox.memory import layout
 from smbox.memory.journal import Writer
 from smbox.memory.layout import Slot, SlotState, Stripe
 from smbox.memory.mapped import MappedRegion
@@ -44,7 +44,8 @@ def leave_open(
     for extent, region in enumerate(regions):
         words[Slot.REGION + extent] = region.address
         changed = region.data[first : first + saved]
-        np.copyto(journal.undo_area(writer.segment, extent)[:saved], changed)
+        begin = Slot.OLD_AT + extent * layout.STRIPE_NBYTES  # of the undo area
+        np.copyto(writer.segment.bytes[begin : begin + saved], changed)
         region.table[stripe, Stripe.WRITER] = writer.slot_id
         region.table[stripe, Stripe.SEQUENCE] |= np.uint64(Stripe.OPEN)
         changed[:] = GARBAGE

@@ -23,11 +23,10 @@ class Memory:
 
     def __init__(self, locks: int) -> None:
         self.locks = locks
-        self._slot = np.zeros(layout.PAGE_NBYTES // 8, np.uint64)
+        slot_nbytes = Slot.OLD_AT + Slot.EXTENTS_MAX * STRIPE_NBYTES
+        self._slot = np.zeros(slot_nbytes // 8, np.uint64)
         self._slot[Slot.ID] = 7
-        self._rooms = [np.zeros(STRIPE_NBYTES, np.uint8) for _ in range(Slot.EXTENTS_MAX)]
-        addresses = map(orders.address_of, (self._slot, *self._rooms))
-        self._writer = orders.block_of(*addresses, locks, BLOCK_NBYTES)
+        self._writer = orders.block_of(orders.address_of(self._slot), locks, BLOCK_NBYTES)
         self._kept: list[object] = []
 
     def region(

@@ -50,12 +50,14 @@ static void check_read(struct region *region, int locks) {
 static void run(const struct request *request, int locks) {
     static struct region_header headers[EXTENTS_MAX];
     struct region regions[EXTENTS_MAX];
-    struct slot *slot = allocate(sizeof *slot);
+    u64 stripe_nbytes = request->stripe_nbytes;
+    struct slot *slot = allocate(SLOT_PAGE_NBYTES + (request->extents - 1) * stripe_nbytes +
+                                 smaller(request->nbytes, stripe_nbytes));
     struct writer writer = {.slot = slot, .locks = locks, .block_nbytes = request->block_nbytes};
     struct order order = {.kernel = request->kernel, .operand = request->operand};
     struct channel_row *row = allocate(sizeof *row);
     struct channel channel = {.row = row};
-    u64 stripes = (request->nbytes + request->stripe_nbytes - 1) / request->stripe_nbytes;
+    u64 stripes = (request->nbytes + stripe_nbytes - 1) / stripe_nbytes;
     double parameters[4];
     if (!take(parameters, sizeof parameters))
         exit(5);
@@ -66,10 +68,9 @@ static void run(const struct request *request, int locks) {
         regions[at].table = allocate(stripes * sizeof(struct stripe));
         regions[at].data = allocate(request->nbytes);
         regions[at].address = regions[at].lock = (at + 1) << 20;
-        regions[at].stripe_nbytes = request->stripe_nbytes;
+        regions[at].stripe_nbytes = stripe_nbytes;
         regions[at].dtype = request->dtype;
         regions[at].consistency = request->consistency;
-        writer.undo[at] = allocate(smaller(request->nbytes, request->stripe_nbytes));
         order.region[at] = &regions[at];
         if (!take(regions[at].data, request->nbytes))
             exit(6);
@@ -109,7 +110,6 @@ static void run(const struct request *request, int locks) {
         }
         free(regions[at].table);
         free(regions[at].data);
-        free(writer.undo[at]);
     }
     give(&square, sizeof square);
     free(source);

@@ -28,7 +28,7 @@ WORD = layout.WORD_NBYTES
 
 IN_ORDER = {  # words that smbox/memory fills by place
     "region": "header table data nbytes address lock stripe_nbytes dtype consistency",
-    "writer": "slot undo+4 locks block_nbytes",
+    "writer": "slot locks block_nbytes",
     "channel": "row index ring ring_base ring_offset entry_nbytes",
     "order": "kernel operand output extents region+4 first limit source source_nbytes scale"
     " parameters output_to channel number done result blocked stripe",
@@ -87,6 +87,7 @@ EXPECTED = (
         "slot committed": SlotState.COMMITTED,
         "slot state": SlotState.MASK,
         "slot commits": 1 << SlotState.BITS,
+        "slot page": Slot.OLD_AT,
         "region freed": RegionState.FREED,
         "stripe by stripe": Consistency.STRIPE,
         "without locks": Consistency.NONE,
