@@ -66,7 +66,10 @@ def why_not_native(
     unwanted = compiling.why_unwanted(environ)
     if unwanted is not None:
         return unwanted
-    wanted = _file_name(folder)
+    try:
+        wanted = compiling.file_name(folder)
+    except OSError as error:
+        raise NativeError(f"the native library's sources cannot be read: {error}") from error
     if (folder / wanted).is_file():
         return None
     stale = compiling.built_files(folder)
@@ -80,13 +83,6 @@ def why_not_native(
     return f"the native library is not built: {HOW_TO_BUILD}"
 
 
-def _file_name(folder: Path) -> str:
-    try:
-        return compiling.file_name(folder)
-    except OSError as error:
-        raise NativeError(f"the native library's sources cannot be read: {error}") from error
-
-
 @functools.cache
 def load() -> Library:
     """Return the native library, loading it at the first call.
@@ -97,7 +93,7 @@ def load() -> Library:
     why_not = why_not_native()
     if why_not is not None:
         raise NativeError(why_not)
-    file = compiling.FOLDER / _file_name(compiling.FOLDER)
+    file = compiling.FOLDER / compiling.file_name()
     try:
         short, long = ctypes.PyDLL(str(file)), ctypes.CDLL(str(file))
     except OSError as error:
