@@ -73,7 +73,8 @@ class Access:
         if self._folder is None:
             return
         try:
-            if (seen := _state(self._folder)) == self._seen:
+            seen = {path.name: _file_state(path) for path in client_files(self._folder)}
+            if seen == self._seen:
                 return
             self._clients, errors = read_clients(self._folder)
         except OSError as limit:
@@ -195,12 +196,8 @@ def _addresses(request: Request) -> Iterator[int]:
             yield from operands.unpack_update(request.payload, nbytes).siblings
 
 
-def _state(folder: Path) -> dict[str, object]:
-    """Return the state of each file of the folder, by file name; it changes with the file."""
-    return {path.name: _file_state(path) for path in client_files(folder)}
-
-
 def _file_state(path: Path) -> object:
+    """Return the state of a file, which changes with the file."""
     try:
         stat = path.stat()
     except OSError as error:  # just removed, or a dangling link
