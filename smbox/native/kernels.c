@@ -175,26 +175,17 @@ static void withdraw(u8 *const at[], const struct operation *operation) {
 /* ---- one copy of the kernels for each level --------------------------------------------------- */
 
 #define LEVEL(name) name##_plain
+#define TARGET
 #include "kernels.h"
 ALL_FLOATS ALL_DOTS DEFINE_TABLE
 #undef LEVEL
+#undef TARGET
 
 #if defined(__x86_64__)
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2"))), apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2")
-#endif
 #define LEVEL(name) name##_avx2
+#define TARGET __attribute__((target("avx2")))
 #include "kernels.h"
 ALL_FLOATS ALL_DOTS DEFINE_TABLE
-#undef LEVEL
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
 #else
 #define table_avx2 table_plain
 #define dots_avx2 dots_plain

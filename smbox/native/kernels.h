@@ -1,4 +1,5 @@
-/* The kernels of one processor level. Included once for each level; LEVEL adds its name to theirs.
+/* The kernels of one processor level. Included once for each level; LEVEL adds its name to theirs,
+ * and TARGET allows its instructions.
  *
  *     c the region's elements, x the operand, s the scale, d the change
  *
@@ -17,7 +18,7 @@
 #endif
 #define EACH(at, count) INDEPENDENT for (u64 at = 0, end = (count); at < end; at++)
 
-#define KERNEL(name) static void LEVEL(name)(u8 *const at[], const struct operation *operation)
+#define KERNEL(name) TARGET static void LEVEL(name)(u8 *const at[], const struct operation *operation)
 
 /* Declares c, of the region's type, and x, of the operand's. */
 #define ELEMENTS(C, X)                                                                           \
@@ -173,7 +174,7 @@ KERNEL(min_bool) {
 /* Sum k takes the products k, k + 8, k + 16, ...; then the eight sums are added. Vectors of any
  * length can keep this order, so every processor computes the same bits. */
 #define DEFINE_DOT(X)                                                                            \
-    static double LEVEL(dot_##X)(const u8 *left, const u8 *right, u64 count) {                   \
+    TARGET static double LEVEL(dot_##X)(const u8 *left, const u8 *right, u64 count) {            \
         const l_##X *a = (const void *)left, *b = (const void *)right;                           \
         double sums[8] = {0};                                                                    \
         u64 at = 0;                                                                              \
@@ -189,7 +190,7 @@ KERNEL(min_bool) {
 /* ---- narrower copies -------------------------------------------------------------------------- */
 
 /* Convert float32 elements to a narrower type. */
-static void LEVEL(narrow)(u8 *out, const u8 *data, u64 count, u64 operand) {
+TARGET static void LEVEL(narrow)(u8 *out, const u8 *data, u64 count, u64 operand) {
     const l_f32 *from = (const void *)data;
     l_u16 *to = (void *)out;
     if (operand == DTYPE_BFLOAT16)
