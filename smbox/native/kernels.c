@@ -1,4 +1,4 @@
-/* Element types, the table of kernels for each processor level, and the choice of the level. */
+/* Element types, the kernels of barriers and of each processor level, and the choice of the level. */
 #include "copy.h"
 
 typedef int8_t i8;
@@ -68,22 +68,7 @@ static inline float narrow_f32(float value) { return value; }
 static inline double widen_f64(double value) { return value; }
 static inline double narrow_f64(double value) { return value; }
 
-/* ---- the table ------------------------------------------------------------------------------- */
-
-#define ALL_FLOATS                                                                               \
-    DEFINE_FLOAT(f32, f32, f32, float) DEFINE_FLOAT(f64, f64, f64, double)                       \
-    DEFINE_FLOAT(f16, f16, f16, float) DEFINE_FLOAT(bf16, bf16, bf16, float)                     \
-    DEFINE_FLOAT(f32_f16, f32, f16, float) DEFINE_FLOAT(f32_bf16, f32, bf16, float)              \
-    DEFINE_PUT(f32_f16, f32, f16) DEFINE_PUT(f32_bf16, f32, bf16)                                \
-    DEFINE_SCALE(f32, float) DEFINE_SCALE(f64, double) DEFINE_SCALE(f16, float)                  \
-    DEFINE_SCALE(bf16, float)
-
-#define ALL_DOTS                                                                                 \
-    DEFINE_DOT(f16) DEFINE_DOT(bf16) DEFINE_DOT(f32) DEFINE_DOT(f64)                             \
-    static dot_fn *const LEVEL(dots)[DTYPES] = {                                                 \
-        [DTYPE_FLOAT16] = LEVEL(dot_f16), [DTYPE_BFLOAT16] = LEVEL(dot_bf16),                    \
-        [DTYPE_FLOAT32] = LEVEL(dot_f32), [DTYPE_FLOAT64] = LEVEL(dot_f64),                      \
-    };
+/* ---- the table of kernels -------------------------------------------------------------------- */
 
 typedef double dot_fn(const u8 *left, const u8 *right, u64 count);
 
@@ -92,51 +77,6 @@ enum { FLOAT32_FLOAT16 = DTYPES, FLOAT32_BFLOAT16, COLUMNS };
 
 /* The table's rows: the numbers of the kernels, then ELASTIC with each output. */
 enum { ELASTIC_MOVED = ADAM + 1, ELASTIC_DELTA, ROWS };
-
-#define WHOLE_COLUMN(column, T, U)                                                               \
-    [REPLACE][column] = LEVEL(replace), [SUM][column] = LEVEL(sum_##U),                          \
-    [MIN][column] = LEVEL(min_##T), [MAX][column] = LEVEL(max_##T),                              \
-    [COMPARE_SWAP][column] = LEVEL(swap_##U), [SCALE][column] = LEVEL(scale_##U)
-
-#define ARITHMETIC_COLUMN(column, name)                                                          \
-    [SUM][column] = LEVEL(sum_##name), [MIN][column] = LEVEL(min_##name),                        \
-    [MAX][column] = LEVEL(max_##name), [ELASTIC][column] = LEVEL(elastic_##name),                \
-    [ELASTIC_MOVED][column] = LEVEL(elastic_moved_##name),                                       \
-    [ELASTIC_DELTA][column] = LEVEL(elastic_delta_##name),                                       \
-    [MOMENTUM][column] = LEVEL(momentum_##name),                                                 \
-    [NESTEROV][column] = LEVEL(nesterov_##name),                                                 \
-    [ADAGRAD][column] = LEVEL(adagrad_##name), [ADAM][column] = LEVEL(adam_##name)
-
-#define FLOAT_COLUMN(column, name)                                                               \
-    ARITHMETIC_COLUMN(column, name), [REPLACE][column] = LEVEL(replace),                         \
-    [SCALE][column] = LEVEL(scale_##name)
-
-#define NARROW_COLUMN(column, name)                                                              \
-    ARITHMETIC_COLUMN(column, name), [REPLACE][column] = LEVEL(put_##name)
-
-#define DEFINE_TABLE                                                                             \
-    static kernel_fn *const LEVEL(table)[ROWS][COLUMNS] = {                                      \
-        [REPLACE][DTYPE_BOOL] = LEVEL(replace),                                                  \
-        [SUM][DTYPE_BOOL] = LEVEL(sum_bool),                                                     \
-        [MIN][DTYPE_BOOL] = LEVEL(min_bool),                                                     \
-        [MAX][DTYPE_BOOL] = LEVEL(sum_bool),                                                     \
-        WHOLE_COLUMN(DTYPE_INT8, i8, u8),                                                        \
-        WHOLE_COLUMN(DTYPE_INT16, i16, u16),                                                     \
-        WHOLE_COLUMN(DTYPE_INT32, i32, u32),                                                     \
-        WHOLE_COLUMN(DTYPE_INT64, i64, u64),                                                     \
-        WHOLE_COLUMN(DTYPE_UINT8, u8, u8),                                                       \
-        WHOLE_COLUMN(DTYPE_UINT16, u16, u16),                                                    \
-        WHOLE_COLUMN(DTYPE_UINT32, u32, u32),                                                    \
-        WHOLE_COLUMN(DTYPE_UINT64, u64, u64),                                                    \
-        FLOAT_COLUMN(DTYPE_FLOAT16, f16),                                                        \
-        FLOAT_COLUMN(DTYPE_BFLOAT16, bf16),                                                      \
-        FLOAT_COLUMN(DTYPE_FLOAT32, f32),                                                        \
-        FLOAT_COLUMN(DTYPE_FLOAT64, f64),                                                        \
-        NARROW_COLUMN(FLOAT32_FLOAT16, f32_f16),                                                 \
-        NARROW_COLUMN(FLOAT32_BFLOAT16, f32_bf16),                                               \
-        [ARRIVE][DTYPE_UINT64] = arrive,                                                         \
-        [WITHDRAW][DTYPE_UINT64] = withdraw,                                                     \
-    };
 
 /* ---- barriers: generation, number of arrived members, parties, then the arrived members ---------- */
 
@@ -177,7 +117,6 @@ static void withdraw(u8 *const at[], const struct operation *operation) {
 #define LEVEL(name) name##_plain
 #define TARGET
 #include "kernels.h"
-ALL_FLOATS ALL_DOTS DEFINE_TABLE
 #undef LEVEL
 #undef TARGET
 
@@ -185,7 +124,6 @@ ALL_FLOATS ALL_DOTS DEFINE_TABLE
 #define LEVEL(name) name##_avx2
 #define TARGET __attribute__((target("avx2")))
 #include "kernels.h"
-ALL_FLOATS ALL_DOTS DEFINE_TABLE
 #else
 #define table_avx2 table_plain
 #define dots_avx2 dots_plain

@@ -1,5 +1,5 @@
-/* The kernels of one processor level. Included once for each level; LEVEL adds its name to theirs,
- * and TARGET allows its instructions.
+/* The kernels of one processor level, and their table. Included once for each level: LEVEL adds its
+ * name to theirs, and TARGET allows its instructions.
  *
  *     c the region's elements, x the operand, s the scale, d the change
  *
@@ -169,6 +169,12 @@ KERNEL(min_bool) {
 #define ROOT_float(value) __builtin_sqrtf(value)
 #define ROOT_double(value) __builtin_sqrt(value)
 
+DEFINE_FLOAT(f32, f32, f32, float) DEFINE_FLOAT(f64, f64, f64, double)
+DEFINE_FLOAT(f16, f16, f16, float) DEFINE_FLOAT(bf16, bf16, bf16, float)
+DEFINE_FLOAT(f32_f16, f32, f16, float) DEFINE_FLOAT(f32_bf16, f32, bf16, float)
+DEFINE_PUT(f32_f16, f32, f16) DEFINE_PUT(f32_bf16, f32, bf16)
+DEFINE_SCALE(f32, float) DEFINE_SCALE(f64, double) DEFINE_SCALE(f16, float) DEFINE_SCALE(bf16, float)
+
 /* ---- sums of products ---------------------------------------------------------------------- */
 
 /* Sum k takes the products k, k + 8, k + 16, ...; then the eight sums are added. Vectors of any
@@ -187,6 +193,13 @@ KERNEL(min_bool) {
                ((sums[4] + sums[5]) + (sums[6] + sums[7]));                                      \
     }
 
+DEFINE_DOT(f16) DEFINE_DOT(bf16) DEFINE_DOT(f32) DEFINE_DOT(f64)
+
+static dot_fn *const LEVEL(dots)[DTYPES] = {
+    [DTYPE_FLOAT16] = LEVEL(dot_f16), [DTYPE_BFLOAT16] = LEVEL(dot_bf16),
+    [DTYPE_FLOAT32] = LEVEL(dot_f32), [DTYPE_FLOAT64] = LEVEL(dot_f64),
+};
+
 /* ---- narrower copies -------------------------------------------------------------------------- */
 
 /* Convert float32 elements to a narrower type. */
@@ -198,3 +211,49 @@ TARGET static void LEVEL(narrow)(u8 *out, const u8 *data, u64 count, u64 operand
     else
         EACH(i, count) to[i] = narrow_f16(from[i]);
 }
+
+/* ---- the table ------------------------------------------------------------------------------- */
+
+#define WHOLE_COLUMN(column, T, U)                                                               \
+    [REPLACE][column] = LEVEL(replace), [SUM][column] = LEVEL(sum_##U),                          \
+    [MIN][column] = LEVEL(min_##T), [MAX][column] = LEVEL(max_##T),                              \
+    [COMPARE_SWAP][column] = LEVEL(swap_##U), [SCALE][column] = LEVEL(scale_##U)
+
+#define ARITHMETIC_COLUMN(column, name)                                                          \
+    [SUM][column] = LEVEL(sum_##name), [MIN][column] = LEVEL(min_##name),                        \
+    [MAX][column] = LEVEL(max_##name), [ELASTIC][column] = LEVEL(elastic_##name),                \
+    [ELASTIC_MOVED][column] = LEVEL(elastic_moved_##name),                                       \
+    [ELASTIC_DELTA][column] = LEVEL(elastic_delta_##name),                                       \
+    [MOMENTUM][column] = LEVEL(momentum_##name),                                                 \
+    [NESTEROV][column] = LEVEL(nesterov_##name),                                                 \
+    [ADAGRAD][column] = LEVEL(adagrad_##name), [ADAM][column] = LEVEL(adam_##name)
+
+#define FLOAT_COLUMN(column, name)                                                               \
+    ARITHMETIC_COLUMN(column, name), [REPLACE][column] = LEVEL(replace),                         \
+    [SCALE][column] = LEVEL(scale_##name)
+
+#define NARROW_COLUMN(column, name)                                                              \
+    ARITHMETIC_COLUMN(column, name), [REPLACE][column] = LEVEL(put_##name)
+
+static kernel_fn *const LEVEL(table)[ROWS][COLUMNS] = {
+    [REPLACE][DTYPE_BOOL] = LEVEL(replace),
+    [SUM][DTYPE_BOOL] = LEVEL(sum_bool),
+    [MIN][DTYPE_BOOL] = LEVEL(min_bool),
+    [MAX][DTYPE_BOOL] = LEVEL(sum_bool),
+    WHOLE_COLUMN(DTYPE_INT8, i8, u8),
+    WHOLE_COLUMN(DTYPE_INT16, i16, u16),
+    WHOLE_COLUMN(DTYPE_INT32, i32, u32),
+    WHOLE_COLUMN(DTYPE_INT64, i64, u64),
+    WHOLE_COLUMN(DTYPE_UINT8, u8, u8),
+    WHOLE_COLUMN(DTYPE_UINT16, u16, u16),
+    WHOLE_COLUMN(DTYPE_UINT32, u32, u32),
+    WHOLE_COLUMN(DTYPE_UINT64, u64, u64),
+    FLOAT_COLUMN(DTYPE_FLOAT16, f16),
+    FLOAT_COLUMN(DTYPE_BFLOAT16, bf16),
+    FLOAT_COLUMN(DTYPE_FLOAT32, f32),
+    FLOAT_COLUMN(DTYPE_FLOAT64, f64),
+    NARROW_COLUMN(FLOAT32_FLOAT16, f32_f16),
+    NARROW_COLUMN(FLOAT32_BFLOAT16, f32_bf16),
+    [ARRIVE][DTYPE_UINT64] = arrive,
+    [WITHDRAW][DTYPE_UINT64] = withdraw,
+};
