@@ -114,30 +114,15 @@ static void sort_extents(const struct order *order, u64 ranks[]) {
 
 static void unlock_extents(const struct commit *commit, const u64 ranks[], u64 count) {
     for (u64 at = 0; at < count; at++)
-        smbox_unlock(commit->writer->locks,
-                     lock_byte(commit->order->region[ranks[at]], commit->stripe));
-}
-
-static enum result check_stripe(const struct region *region, u64 stripe) {
-    if (is_freed(region))
-        return FREED;
-    /* Acquire: pairs with the release store by which the last writer closed the stripe. */
-    if (load_acquire(&row_of(region, stripe)->sequence) & SEQUENCE_OPEN)
-        return OPEN;
-    return DONE;
+        smbox_unlock(commit->writer->locks, commit->order->region[ranks[at]], commit->stripe);
 }
 
 static enum result lock_extents(struct commit *commit, const u64 ranks[], struct order *order) {
     for (u64 at = 0; at < order->extents; at++) {
         struct region *region = order->region[ranks[at]];
-        enum result result = smbox_lock(commit->writer->locks, lock_byte(region, commit->stripe));
-        u64 held = at;
-        if (result == DONE) {
-            held++;
-            result = check_stripe(region, commit->stripe);
-        }
+        enum result result = smbox_lock(commit->writer->locks, region, commit->stripe);
         if (result != DONE) {
-            unlock_extents(commit, ranks, held);
+            unlock_extents(commit, ranks, at);
             order->blocked = region;
             order->stripe = commit->stripe;
             return result;

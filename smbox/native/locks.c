@@ -10,11 +10,11 @@
 #define F_OFD_SETLK 37
 #endif
 
-static int set_lock(i64 locks, u64 byte, short type) {
+static int set_lock(i64 locks, const struct region *region, u64 stripe, short type) {
     struct flock request = {0};
     request.l_type = type;
     request.l_whence = SEEK_SET;
-    request.l_start = (off_t)byte;
+    request.l_start = (off_t)(region->lock + stripe * region->stripe_nbytes);
     request.l_len = 1;
     int failed;
     do
@@ -24,14 +24,24 @@ static int set_lock(i64 locks, u64 byte, short type) {
 }
 
 /* SETLK, not SETLKW: a wait in C would delay Ctrl-C. */
-enum result smbox_lock(i64 locks, u64 byte) {
-    int error = set_lock(locks, byte, F_WRLCK);
-    if (!error)
-        return DONE;
-    return error == EAGAIN || error == EACCES ? BUSY : LOCK_FAILED;
+enum result smbox_lock(i64 locks, const struct region *region, u64 stripe) {
+    int error = set_lock(locks, region, stripe, F_WRLCK);
+    if (error)
+        return error == EAGAIN || error == EACCES ? BUSY : LOCK_FAILED;
+    enum result result = DONE;
+    if (is_freed(region))
+        result = FREED;
+    /* Acquire: pairs with the release store by which the last writer closed the stripe. */
+    else if (load_acquire(&region->table[stripe].sequence) & SEQUENCE_OPEN)
+        result = OPEN;
+    if (result != DONE)
+        smbox_unlock(locks, region, stripe);
+    return result;
 }
 
-void smbox_unlock(i64 locks, u64 byte) { (void)set_lock(locks, byte, F_UNLCK); }
+void smbox_unlock(i64 locks, const struct region *region, u64 stripe) {
+    (void)set_lock(locks, region, stripe, F_UNLCK);
+}
 
 u64 smbox_fence(void) {
     atomic_thread_fence(memory_order_seq_cst);

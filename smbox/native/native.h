@@ -240,13 +240,10 @@ static inline int is_freed(const struct region *region) {
 static inline u8 *undo_area(struct slot *slot, const struct region *region, u64 extent) {
     return (u8 *)slot + SLOT_PAGE_NBYTES + extent * region->stripe_nbytes;
 }
-static inline u64 lock_byte(const struct region *region, u64 stripe) {
-    return region->lock + stripe * region->stripe_nbytes;
-}
 
-/* Byte locks of the lock file (locks.c). smbox_lock returns DONE, BUSY or LOCK_FAILED. */
-enum result smbox_lock(i64 locks, u64 byte);
-void smbox_unlock(i64 locks, u64 byte);
+/* Lock a stripe (locks.c) that is neither freed nor open; else no lock is left. */
+enum result smbox_lock(i64 locks, const struct region *region, u64 stripe);
+void smbox_unlock(i64 locks, const struct region *region, u64 stripe);
 
 /* One call of a kernel. */
 struct operation {

@@ -56,18 +56,13 @@ static void copy_part(const struct reading *reading, const struct part *part) {
 }
 
 static enum result copy_locked(struct reading *reading, i64 locks, const struct part *part) {
-    const struct region *region = reading->region;
-    u64 byte = lock_byte(region, part->stripe);
     reading->stripe = part->stripe;
-    enum result result = smbox_lock(locks, byte);
+    enum result result = smbox_lock(locks, reading->region, part->stripe);
     if (result != DONE)
         return result;
-    if (load_acquire(&region->table[part->stripe].sequence) & SEQUENCE_OPEN)
-        result = OPEN;
-    else
-        copy_part(reading, part);
-    smbox_unlock(locks, byte);
-    return result;
+    copy_part(reading, part);
+    smbox_unlock(locks, reading->region, part->stripe);
+    return DONE;
 }
 
 /* Read a part as of one moment. */
