@@ -110,14 +110,14 @@ class Change(Transfer):
         """Fail, after passing on the old bytes of what was done before the refusal."""
         sink, error = self._sink, reply.error
         if done and sink is not None and error is not None and not self.is_cancelled:
-            first, limit = message.first, min(message.limit, self.end_of(message, done))
+            first, limit = message.first, self.end_of(message, done)
             nbytes = ops.answer_nbytes(self._op, limit - first, self._operation.operand)
             sink(first, limit, exact_bytes(error.old, nbytes))
         super().refused(message, reply, done)
 
     def end_of(self, message: Message, done: int) -> int:
         """Return the byte behind the first ``done`` stripes of a message."""
-        return (message.first // STRIPE_NBYTES + done) * STRIPE_NBYTES
+        return min(message.limit, (message.first // STRIPE_NBYTES + done) * STRIPE_NBYTES)
 
 
 class SignalledChange(Change):

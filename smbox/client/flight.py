@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Iterable
 
 from smbox.client.transfer import Message, Transfer
 from smbox.errors import RemoteProtocolError, SessionExpiredError
@@ -144,29 +143,22 @@ class Flight:
             done = 0 if reply.error is None else message.done(reply.error.applied)
             if not transfer.is_done:
                 transfer.refused(message, reply, done)
-        if done < message.numbers:
-            self._renumber(message, done)
+        if done < message.numbers:  # the node answers GAP to all messages behind it
+            self._next = message.number + done
+            before = (m for m in messages if m.before < self._next and m is not message)
+            self._recut(deque(before))
         else:
             messages.remove(message)  # the first, but for a WAIT
         if not self.messages:
             self._credit = 0  # other channels may use the credit meanwhile
 
-    def _renumber(self, refused: Message, done: int) -> None:
-        """Take back all messages behind a refused change: the node answers GAP to them."""
-        self._next = first = refused.number + done
-        before = [each for each in self.messages if each.before < first]
-        dropped = [each for each in self.messages if each.before >= first]
-        before.remove(refused)
-        self._recut(deque(before), [refused, *dropped])
+    def _recut(self, kept: deque[Message]) -> None:
+        """Drop all other messages; what was in them is cut again, in the same order.
 
-    def _recut(self, kept: deque[Message], dropped: Iterable[Message]) -> None:
-        """Queue the transfers of dropped messages again, before the messages are removed.
-
-        In this order an interrupt leaves a transfer in both places, not in none.
+        The transfers wait before the messages are dropped: an interrupt leaves a transfer in
+        both places, not in none.
         """
-        self.waiting = deque(
-            dict.fromkeys([*(message.transfer for message in dropped), *self.waiting])
-        )
+        self.waiting = deque(self.transfers)
         self.messages = kept
         for transfer in self.waiting:
             ends = (each.limit for each in self.messages if each.transfer is transfer)
@@ -208,5 +200,5 @@ class Flight:
                 number = message.number + (message.numbers or 1)
                 kept.append(message)
         self._next = max(number, applied + 1)
-        self._recut(kept, self.messages)
+        self._recut(kept)
         self.unsent = deque(kept)

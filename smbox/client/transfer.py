@@ -128,7 +128,7 @@ class Transfer(QueuedWork):
         self.rewind(self.at)
 
     def end_of(self, message: Message, done: int) -> int:
-        """Return the unit behind the first ``done`` commits of a message, which are not all."""
+        """Return the unit behind the first ``done`` commits of a message."""
         return message.first + done
 
     # Called by the channel.
@@ -144,8 +144,7 @@ class Transfer(QueuedWork):
     def settle(self, message: Message, done: int) -> None:
         """Note that exactly ``done`` commits of a message happened, and no more will."""
         if done:
-            whole = done == message.numbers
-            self.advance_to(message.limit if whole else self.end_of(message, done))
+            self.advance_to(self.end_of(message, done))
 
     def advance_to(self, unit: int) -> None:
         """Note that all units before one are done."""
