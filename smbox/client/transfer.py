@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -184,8 +183,8 @@ class Call(Transfer):
     """One request that is not a change.
 
     Attributes:
+        message: the request, which counts its copies.
         reply: of the node, if it accepted the request.
-        copies: how often the request was sent before the reply came.
 
     Args:
         channel: of the calling thread.
@@ -198,23 +197,16 @@ class Call(Transfer):
         self, channel: ThreadQueue[Any], op: Op, body: Body | None = None, **fields: Any
     ) -> None:
         super().__init__(channel, 0, 1)
+        self.message = Message(op, body=body, limit=1, **fields)
         self.reply: Reply | None = None
-        self.copies = 0
-        self._op = op
-        self._ask = partial(Message, op, body=body, limit=1, **fields)
 
     def next_message(self) -> Message:
-        """Make the request."""
-        return self._ask()
+        """Return the request."""
+        return self.message
 
-    def take(self, message: Message, reply: Reply) -> None:
+    def take(self, message: Message, reply: Reply) -> None:  # noqa: ARG002 - it has one
         """Store the reply."""
-        self.reply, self.copies = reply, message.copies
-
-    def refused(self, message: Message, reply: Reply, done: int) -> None:
-        """Fail."""
-        self.copies = message.copies
-        super().refused(message, reply, done)
+        self.reply = reply
 
     def answer(self, timeout_s: float) -> Reply:
         """Send the request and wait for its reply.
@@ -229,7 +221,7 @@ class Call(Transfer):
             if not self.is_done:
                 self.cancel()
         if self.reply is None:
-            name = self._op.name.lower()
+            name = self.message.op.name.lower()
             raise RequestTimeoutError(
                 f"no reply to {name} in time",
                 op=name,

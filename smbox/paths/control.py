@@ -144,7 +144,7 @@ class ControlPath:
         try:
             _answer(call, Empty, timeout_s)
         except RegionFreedError:
-            if call.copies < 2:  # else the first copy may have freed it
+            if call.message.copies < 2:  # else the first copy may have freed it
                 raise
 
     def regions(self, timeout_s: float) -> list[RegionInfo]:
