@@ -26,7 +26,7 @@ from smbox.memory.layout import Ring
 from smbox.wire.codec import Reply, Request, refuse
 from smbox.wire.messages import Hello, Welcome
 from smbox.wire.ops import Status
-from smbox.wire.proving import challenge_of, client_proof, node_proof
+from smbox.wire.proving import CLIENT, NODE, challenge_of, proof_of
 
 SESSIONS_MAX: Final = 1024
 EXPIRY_S: Final = 300.0
@@ -140,7 +140,7 @@ class Sessions:
             )
         if connection[0] in self.open_binds:
             return
-        expected = client_proof(self._memory.cookie, self._challenge, hello)
+        expected = proof_of(CLIENT, self._memory.cookie, self._challenge, hello)
         if not hello.nonce or not hmac.compare_digest(hello.proof, expected):
             raise AccessDeniedError(
                 "this address serves only clients that can read the node's cookie in /dev/shm:"
@@ -166,7 +166,7 @@ class Sessions:
     def _welcome(self, hello: Hello, applied: int, *, is_known: bool) -> Welcome:
         memory, superblock, proof = self._memory, self._memory.superblock, b""
         if hello.nonce:  # a nonce asks for the node's proof
-            proof = node_proof(memory.cookie, self._challenge, hello)
+            proof = proof_of(NODE, memory.cookie, self._challenge, hello)
         return Welcome(
             node_name=memory.name,
             node_uuid=superblock.uuid,

@@ -36,7 +36,7 @@ from smbox.wire.codec import Reply, Request, decode_reply, encode_request
 from smbox.wire.header import Buffer
 from smbox.wire.messages import NONCE_NBYTES, Empty, Hello, Welcome
 from smbox.wire.ops import Op
-from smbox.wire.proving import Challenge, check_welcome, client_proof, node_proof
+from smbox.wire.proving import CLIENT, NODE, Challenge, check_welcome, proof_of
 
 FAREWELL_S: Final = 0.5
 SILENCE_MAX_S: Final = 20.0
@@ -121,8 +121,8 @@ class Identity:
         if (challenge := self._challenge) is None:
             return hello
         hello = replace(hello, nonce=secrets.token_bytes(NONCE_NBYTES))
-        self._expected[channel] = node_proof(self._cookie, challenge, hello)
-        return replace(hello, proof=client_proof(self._cookie, challenge, hello))
+        self._expected[channel] = proof_of(NODE, self._cookie, challenge, hello)
+        return replace(hello, proof=proof_of(CLIENT, self._cookie, challenge, hello))
 
     def accept_challenge(self, channel: int, facts: dict[str, object]) -> bool:
         """Take the first challenge in a refusal's facts; False if a proof would not help.

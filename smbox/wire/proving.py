@@ -14,8 +14,10 @@ from typing import Final, NamedTuple
 from smbox.errors import AccessDeniedError
 from smbox.wire.messages import NONCE_NBYTES, Hello, Welcome
 
-_CLIENT: Final = b"client"
-_NODE: Final = b"node"
+CLIENT: Final = b"client"
+NODE: Final = b"node"
+"""Roles: who gives a proof."""
+
 _NONCE: Final = b"nonce"
 
 
@@ -59,16 +61,6 @@ def challenge_of(cookie: bytes, node_name: str, node_uuid: bytes) -> Challenge:
     return Challenge(node_name, node_uuid, nonce)
 
 
-def client_proof(cookie: bytes, challenge: Challenge, hello: Hello) -> bytes:
-    """Return the proof for ``hello``; its field ``proof`` is ignored."""
-    return _proof(cookie, _CLIENT, challenge, hello)
-
-
-def node_proof(cookie: bytes, challenge: Challenge, hello: Hello) -> bytes:
-    """Return the proof for the WELCOME that answers ``hello``."""
-    return _proof(cookie, _NODE, challenge, hello)
-
-
 def check_welcome(welcome: Welcome, expected: bytes) -> None:
     """Raise AccessDeniedError unless a WELCOME has the expected proof (empty: no proof)."""
     if not hmac.compare_digest(welcome.proof, expected):
@@ -78,8 +70,16 @@ def check_welcome(welcome: Welcome, expected: bytes) -> None:
         )
 
 
-def _proof(cookie: bytes, role: bytes, challenge: Challenge, hello: Hello) -> bytes:
-    """Return the HMAC of fields of fixed length and, last, the node's name."""
+def proof_of(role: bytes, cookie: bytes, challenge: Challenge, hello: Hello) -> bytes:
+    """Return the HMAC of fields of fixed length and, last, the node's name.
+
+    Args:
+        role: CLIENT for the proof in ``hello``, whose field ``proof`` is ignored; NODE for the
+            proof in the WELCOME that answers it.
+        cookie: the node's.
+        challenge: the node's.
+        hello: the greeting.
+    """
     fields = (
         role.ljust(8),
         challenge.node_uuid,

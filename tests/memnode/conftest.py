@@ -28,7 +28,7 @@ from smbox.wire.header import pack_scale
 from smbox.wire.messages import Create, Hello
 from smbox.wire.operands import pack_items
 from smbox.wire.ops import Op
-from smbox.wire.proving import Challenge, challenge_of, client_proof
+from smbox.wire.proving import CLIENT, Challenge, challenge_of, proof_of
 
 MEMORY_NBYTES = 256 << 20
 FREE_PORT = "tcp://127.0.0.1:0"
@@ -78,7 +78,7 @@ class Peer:
         known |= {"nonce": secrets.token_bytes(16)} | fields
         generation = known.pop("generation", self.generation)
         if "proof" not in known:
-            known["proof"] = client_proof(self.cookie, self.challenge, Hello(**known))
+            known["proof"] = proof_of(CLIENT, self.cookie, self.challenge, Hello(**known))
         return self.ask(Op.HELLO, body=Hello(**known), generation=generation)
 
     def create(self, name: str, shape=(8,), dtype="float32", **fields) -> Reply:

@@ -18,7 +18,7 @@ from smbox.memory.segment import listing
 from smbox.wire.codec import Header, Request, encode_request
 from smbox.wire.messages import Empty, Hello
 from smbox.wire.ops import Op, Status
-from smbox.wire.proving import Challenge, client_proof, node_proof
+from smbox.wire.proving import CLIENT, NODE, Challenge, proof_of
 
 
 def test_the_welcome_says_who_the_node_is_and_its_limits(bench):
@@ -50,16 +50,16 @@ def test_a_challenge_counts_as_no_refusal_and_a_wrong_proof_does(bench):
 def test_a_proof_is_one_channels_at_one_memory(bench):
     peer = bench.peer(hello=False)
     hello = Hello(client_id=peer.client_id, channel=0, nonce=bytes(16))
-    good = client_proof(peer.cookie, peer.challenge, hello)
+    good = proof_of(CLIENT, peer.cookie, peer.challenge, hello)
     assert peer.hello(nonce=bytes(16), proof=good, channel=1).status is Status.ACCESS_DENIED
     for other in (
         peer.challenge._replace(node_name="other"),
         peer.challenge._replace(node_uuid=bytes(16)),
         peer.challenge._replace(nonce=bytes(16)),
     ):
-        proof = client_proof(peer.cookie, other, hello)
+        proof = proof_of(CLIENT, peer.cookie, other, hello)
         assert peer.hello(nonce=bytes(16), proof=proof).status is Status.ACCESS_DENIED
-    back = node_proof(peer.cookie, peer.challenge, hello)
+    back = proof_of(NODE, peer.cookie, peer.challenge, hello)
     assert peer.hello(nonce=bytes(16), proof=back).status is Status.ACCESS_DENIED
     welcome = peer.hello(nonce=bytes(16), proof=good).body
     assert welcome.proof == back

@@ -26,7 +26,7 @@ from smbox.transports import zeromq
 from smbox.wire.codec import Reply, decode_request, encode_reply, refuse
 from smbox.wire.messages import Empty
 from smbox.wire.ops import Op
-from smbox.wire.proving import challenge_of, node_proof
+from smbox.wire.proving import NODE, challenge_of, proof_of
 
 CONFIG = ClientConfig("inproc://node", timeout_s=30.0)
 
@@ -160,7 +160,7 @@ class Doorkeeper:
                     denied = AccessDeniedError("prove it", **self.challenge.facts())
                     self.refusals.append((connection, encode_reply(refuse(request, denied))))
                     return self.refusals if len(self.refusals) == self.channels else []
-                proof = node_proof(self.cookie, self.challenge, hello)
+                proof = proof_of(NODE, self.cookie, self.challenge, hello)
             reply.body = welcome(proof=proof, **self.fields)
         elif request.op in {Op.BYE, Op.PING}:
             reply.body = Empty()

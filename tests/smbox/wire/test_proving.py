@@ -6,11 +6,12 @@ from smbox.errors import AccessDeniedError
 from smbox.testing.welcome import welcome
 from smbox.wire.messages import Hello
 from smbox.wire.proving import (
+    CLIENT,
+    NODE,
     Challenge,
     challenge_of,
     check_welcome,
-    client_proof,
-    node_proof,
+    proof_of,
 )
 
 COOKIE = bytes(range(32))
@@ -29,12 +30,12 @@ def test_a_challenge_travels_as_facts():
 def test_a_proof_depends_on_all_that_it_is_about():
     other = Hello(client_id=bytes(16), channel=2, nonce=b"c" * 16)
     proofs = {
-        client_proof(COOKIE, CHALLENGE, HELLO),
-        node_proof(COOKIE, CHALLENGE, HELLO),
-        client_proof(bytes(32), CHALLENGE, HELLO),
-        client_proof(COOKIE, CHALLENGE, other),
+        proof_of(CLIENT, COOKIE, CHALLENGE, HELLO),
+        proof_of(NODE, COOKIE, CHALLENGE, HELLO),
+        proof_of(CLIENT, bytes(32), CHALLENGE, HELLO),
+        proof_of(CLIENT, COOKIE, CHALLENGE, other),
         *(
-            client_proof(COOKIE, CHALLENGE._replace(**changed), HELLO)
+            proof_of(CLIENT, COOKIE, CHALLENGE._replace(**changed), HELLO)
             for changed in ({"node_name": "m"}, {"node_uuid": bytes(16)}, {"nonce": bytes(16)})
         ),
     }
@@ -42,7 +43,7 @@ def test_a_proof_depends_on_all_that_it_is_about():
 
 
 def test_a_welcome_brings_the_proof_that_is_wanted():
-    proof = node_proof(COOKIE, CHALLENGE, HELLO)
+    proof = proof_of(NODE, COOKIE, CHALLENGE, HELLO)
     check_welcome(welcome(), b"")
     check_welcome(welcome(proof=proof), proof)
     for found in (b"", proof[:-1] + b"x"):
