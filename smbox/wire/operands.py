@@ -179,33 +179,24 @@ def unpack_items(count: int, body: Buffer) -> tuple[Item, ...]:
         RemoteProtocolError: it does not consist of ``count`` legal items.
     """
     at = count * ITEM_NBYTES
-    if len(body) < at:
+    if not 1 <= count <= ITEMS_MAX or len(body) < at:
         raise RemoteProtocolError("wrong number of items", count=count, nbytes=len(body))
     view = memoryview(body)
     items = []
     for code, kernel, operand, source, address, nbytes, scale in _ITEM.iter_unpack(view[:at]):
         op = OP_OF.get(code)
-        if op is None:
-            raise RemoteProtocolError("unknown op in a batch", op=code)
+        if op is None or op not in SOURCES:
+            raise RemoteProtocolError("op not allowed in a batch", op=code)
+        if operand:
+            check_operand(op, operand)
         items.append(Item(op, kernel, address, nbytes, view[at : at + source], scale, operand))
         at += source
     if at != len(body):
         raise RemoteProtocolError(
             "sources and items differ in length", count=count, nbytes=len(body)
         )
-    _check(items)
-    return tuple(items)
-
-
-def _check(items: Sequence[Item]) -> None:
-    if not 1 <= len(items) <= ITEMS_MAX:
-        raise RemoteProtocolError("wrong number of items", count=len(items))
-    for item in items:
-        if item.op not in SOURCES:
-            raise RemoteProtocolError("op not allowed in a batch", op=item.op.name)
-        if item.operand:
-            check_operand(item.op, item.operand)
     if sum(len(item.source) for item in items) > REQUEST_NBYTES_MAX:
         raise RemoteProtocolError("sources too long", limit=REQUEST_NBYTES_MAX)
     if sum(item.answer_nbytes for item in items) > REQUEST_NBYTES_MAX:
         raise RemoteProtocolError("answers too long", limit=REQUEST_NBYTES_MAX)
+    return tuple(items)
