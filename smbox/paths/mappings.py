@@ -16,7 +16,7 @@ from smbox.memory import layout
 from smbox.memory.layout import RegionHeader, RegionState, Superblock
 from smbox.memory.locks import LockFile
 from smbox.memory.mapped import MappedRegion
-from smbox.memory.segment import NoSegmentError, Segment
+from smbox.memory.segment import Segment, size as segment_size
 from smbox.paths.work import NodeInfo, RegionInfo
 
 _STATE: Final = RegionHeader.STATE
@@ -62,7 +62,8 @@ class Mappings:
             try:
                 region = MappedRegion.attach(self.node.name, info.address & OFFSET_MAX)
             except RegionFreedError as error:
-                check_not_another(self.node)
+                if segment_size(layout.node_name(self.node.name)):  # else the node has stopped
+                    check_still_shared(self.node)
                 error.facts["name"] = info.name
                 raise
             check_still_shared(self.node)
@@ -97,22 +98,6 @@ def why_not_shared(node: NodeInfo) -> str | None:
     if uuid != node.uuid:
         return "another node of the same name keeps its memory in this /dev/shm"
     return None
-
-
-def check_not_another(node: NodeInfo) -> None:
-    """Raise PeerLostError if another memory has the node's name, but not if none has it.
-
-    Raises:
-        SystemLimitError: as ``why_not_shared``.
-    """
-    try:
-        uuid, _ = _found(node.name)
-    except NoSegmentError:  # the node has stopped
-        return
-    except SegmentError:
-        uuid = b""
-    if uuid != node.uuid:
-        check_still_shared(node)
 
 
 def _found(node: str) -> tuple[bytes, int]:

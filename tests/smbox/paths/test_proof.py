@@ -9,7 +9,7 @@ from smbox.errors import PeerLostError, SystemLimitError
 from smbox.memory import layout
 from smbox.memory.layout import Superblock
 from smbox.memory.segment import Segment
-from smbox.paths.mappings import check_not_another, check_still_shared, why_not_shared
+from smbox.paths.mappings import check_still_shared, why_not_shared
 
 
 def test_the_memory_itself_is_the_proof(solo):
@@ -30,7 +30,7 @@ def test_memory_of_another_node(solo):
     assert caught.value.facts["outcome"] == "none"
 
 
-@pytest.mark.parametrize("check", [why_not_shared, check_still_shared, check_not_another])
+@pytest.mark.parametrize("check", [why_not_shared, check_still_shared])
 def test_who_can_open_no_file_has_no_proof_of_either(solo, no_more_files, check):
     with no_more_files(), pytest.raises(SystemLimitError, match="ulimit"):
         check(solo.control.node)
