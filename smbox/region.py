@@ -110,7 +110,7 @@ class Region(Vector):
         Raises:
             RegionFreedError: the region was freed.
         """
-        return self._paths.data(self.info).version(self.info)
+        return self._paths.data(self.info).version(self.info, self._paths.timeout_s)
 
     @property
     def is_local(self) -> bool:

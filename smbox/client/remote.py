@@ -96,14 +96,13 @@ class RemotePath(ThreadedPath[Channel]):
     Args:
         transport: how the messages travel: "tcp", "ipc" or "inproc".
         open_channel: makes a channel of a given number, from 1 on.
-        config: the timeout of ``version``, and the size of zero-copy reads.
+        config: the size of zero-copy reads.
     """
 
     def __init__(self, transport: str, open_channel: OpenChannel, config: ClientConfig) -> None:
         super().__init__()
         self.transport = transport
         self._open_channel = open_channel
-        self._timeout_s = config.timeout_s
         self._numbers = itertools.count(CONTROL_CHANNEL + 1)
         self._contended = ContendedRegions(config.lend_from_nbytes)
 
@@ -120,16 +119,15 @@ class RemotePath(ThreadedPath[Channel]):
             kind = Read  # a stripe is of one moment
         return kind(channel, request)
 
-    def version(self, info: work.RegionInfo, timeout_s: float | None = None) -> int:
+    def version(self, info: work.RegionInfo, timeout_s: float) -> int:
         """Request the region's version.
 
         Raises:
             RegionFreedError: the region was freed.
             RequestTimeoutError: no answer in time.
         """
-        wait_s = self._timeout_s if timeout_s is None else timeout_s
         call = Call(self._queue(), Op.WAIT, address=int(info.address))  # reached at once
-        return call.answer(wait_s).version
+        return call.answer(timeout_s).version
 
     def wait_version(self, info: work.RegionInfo, version: int) -> VersionWait:
         """Return a wait for a version; see LocalPath."""
@@ -148,9 +146,10 @@ class RemotePath(ThreadedPath[Channel]):
 
     def _new_queue(self) -> Channel:
         with self._mutex:
-            deserted = [channel for channel in self._queues if channel.is_deserted]
-        for channel in deserted:  # without the mutex: another thread may use the channel
-            channel.move(time.monotonic())  # takes the replies that have come since
+            ended = [each for each in self._queues if not each.thread.is_alive()]
+        for channel in ended:  # without the mutex: another thread may use the channel
+            if not channel.is_idle:
+                channel.move(time.monotonic())  # takes the replies that have come since
         with self._mutex:
             if self._is_closed:
                 raise PeerLostError("the box is closed", outcome="none")

@@ -46,7 +46,7 @@ class ManyPath:
         shares = shares_of(request)
         return ManyWork([Share(self._nodes, offset, share) for offset, share in shares])
 
-    def version(self, info: StripedInfo, timeout_s: float | None = None) -> int:
+    def version(self, info: StripedInfo, timeout_s: float) -> int:
         """Return the sum of the parts' versions; see LocalPath."""
         return sum(versions_of(self._nodes, info, timeout_s))
 

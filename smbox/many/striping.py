@@ -261,8 +261,8 @@ def node_of(nodes: Nodes, name: str, part: RegionInfo) -> Node:
     return node
 
 
-def versions_of(nodes: Nodes, info: StripedInfo, timeout_s: float | None = None) -> list[int]:
-    """Return the versions of the parts; the timeout is for each node, None: the box's."""
+def versions_of(nodes: Nodes, info: StripedInfo, timeout_s: float) -> list[int]:
+    """Return the versions of the parts; the timeout is for each node."""
     found = []
     for part in info.parts:
         node = nodes[part.address.node]

@@ -177,7 +177,7 @@ class LocalPath(ThreadedPath[LocalQueue]):
             return self.wait_version(request.info, 0)
         return _WORKS[type(request)](queue, request, done)
 
-    def version(self, info: work.RegionInfo, timeout_s: float | None = None) -> int:  # noqa: ARG002
+    def version(self, info: work.RegionInfo, timeout_s: float) -> int:  # noqa: ARG002
         """Return the region's version, at once; RegionFreedError."""
         return self._regions.region(info).version()
 

@@ -67,17 +67,15 @@ def open_paths(config: ClientConfig) -> OpenPaths:
         SystemLimitError: a limit of the system keeps this process from mapping the memory.
         NativeError: the memory could be mapped, but the native library is out of date.
     """
-    remote = open_remote(config)
+    remote = open_remote(config)  # its data path opens nothing before the first request
     try:
         reason = why_messages(config, remote.control.node)
         if reason is not None:
             return replace(remote, reason=reason)
         data = LocalPath(remote.control.node)
     except BaseException:
-        remote.data.close()
         remote.control.close()
         raise
-    remote.data.close()
     name = remote.control.node.name
     return OpenPaths(remote.control, data, f"node {name!r} keeps its memory in this /dev/shm")
 

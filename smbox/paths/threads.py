@@ -69,11 +69,6 @@ class ThreadQueue(Generic[T]):
         raise NotImplementedError
 
     @property
-    def is_deserted(self) -> bool:
-        """Return True if its thread has ended and has left requests."""
-        return not (self.is_idle or self.thread.is_alive())
-
-    @property
     def is_orphaned(self) -> bool:
         """Return True if the queue is idle and its thread has ended."""
         return self.is_idle and not self.thread.is_alive()

@@ -20,7 +20,7 @@ def test_a_version_that_is_there_is_no_wait(client):
 
 def test_waiting_ends_with_the_change_that_brings_the_version(client):
     info = client.create(4)
-    wanted = client.data.version(info) + 1
+    wanted = client.data.version(info, WAIT_S) + 1
     work = client.data.wait_version(info, wanted)
     assert not work.advance(0.0)
     assert work.outcome() == "none"
@@ -34,7 +34,7 @@ def test_waiting_ends_with_the_change_that_brings_the_version(client):
 def test_waiting_outlasts_the_single_requests_it_is_made_of(client, monkeypatch):
     monkeypatch.setattr(remote, "WAIT_MS", 5)
     info = client.create(4)
-    work = client.data.wait_version(info, client.data.version(info) + 1)
+    work = client.data.wait_version(info, client.data.version(info, WAIT_S) + 1)
     assert not work.advance(time.monotonic() + 0.05)
     client.finish(client.change(info, np.ones(4, np.float32)))
     assert work.advance(time.monotonic() + WAIT_S)
@@ -46,7 +46,7 @@ def test_no_slice_outlasts_the_callers_patience(node, client, wait_s, most_ms):
     info = client.create(4)
     client.get(info)
     node.seen.clear()
-    work = client.data.wait_version(info, client.data.version(info) + 1)
+    work = client.data.wait_version(info, client.data.version(info, WAIT_S) + 1)
     node.seen.clear()
     work._begin(time.monotonic() + wait_s).begin()
     (asked,) = [decode_request(frames) for frames in node.seen]

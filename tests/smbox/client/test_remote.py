@@ -32,12 +32,12 @@ def test_the_transport_is_named(client):
 
 def test_versions_count_commits(client):
     info = client.create(4)
-    before = client.data.version(info)
+    before = client.data.version(info, WAIT_S)
     client.finish(client.change(info, np.ones(4, np.float32)))
-    assert client.data.version(info) == before + 1
+    assert client.data.version(info, WAIT_S) == before + 1
     client.control.free(info.address, WAIT_S)
     with pytest.raises(RegionFreedError):
-        client.data.version(info)
+        client.data.version(info, WAIT_S)
 
 
 def test_a_threads_operations_take_effect_in_order(client):
@@ -88,7 +88,7 @@ def test_flush_does_not_wait_for_who_waits(client):
         threads.append(threading.Thread(target=change_and_wait))
         threads[-1].start()
     try:
-        while client.data.version(info) < len(threads):
+        while client.data.version(info, WAIT_S) < len(threads):
             time.sleep(0.001)
         assert client.data.flush(time.monotonic() + 2.0)
     finally:

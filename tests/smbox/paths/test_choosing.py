@@ -90,7 +90,7 @@ def test_a_mapped_memory_needs_no_messages_for_data(remote):
     assert isinstance(opened.data, LocalPath)
     assert opened.control is remote.control
     assert "keeps its memory in this /dev/shm" in opened.reason
-    assert (remote.data.is_closed, remote.control.is_closed) == (True, False)
+    assert not remote.control.is_closed
     opened.data.close()
 
 
@@ -106,5 +106,4 @@ def test_messages_say_why(remote):
 def test_a_refused_transport_leaves_nothing_open(remote):
     with pytest.raises(ConfigError):
         open_paths(config("ipc"))
-    assert remote.data.is_closed
-    assert remote.control.is_closed
+    assert remote.control.is_closed  # the data path has opened nothing

@@ -185,7 +185,7 @@ def test_the_old_address_of_a_replaced_memory_is_an_error(solo, box):
     path = LocalPath(type(node)(node.name, b"\0" * 16, node.node_id, node.incarnation))
     (info,) = box.regions()
     with pytest.raises(PeerLostError, match="another node"):
-        path.version(info)
+        path.version(info, 1.0)
     path.close()
 
 

@@ -174,7 +174,7 @@ def test_a_data_channel_takes_no_challenge_of_another_memory(node):
     door = Doorkeeper(node, b"another memory..", 1)
     remote = open_over(InprocHub(door.handle).connect, "inproc://node", CONFIG)
     with pytest.raises(AccessDeniedError):
-        remote.data.version(REGION)
+        remote.data.version(REGION, 30.0)
     assert door.proofs == [b""]
 
 
@@ -182,7 +182,7 @@ def test_channels_that_are_challenged_together_all_prove(node):
     door = Doorkeeper(node, node.memory.superblock.uuid, 2)
     remote = open_over(InprocHub(door.handle).connect, "inproc://node", CONFIG)
     with ThreadPoolExecutor(2) as pool:
-        found = [pool.submit(remote.data.version, REGION) for _ in range(2)]
+        found = [pool.submit(remote.data.version, REGION, 30.0) for _ in range(2)]
     assert [each.result() for each in found] == [7, 7]
     assert len(list(filter(None, door.proofs))) == 2
 
