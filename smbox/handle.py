@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Generator, Iterable
-from typing import Any, Final, Generic, Self, TypeVar, cast
+from typing import Any, Final, Generic, Self, TypeVar
 
 from smbox.combining import Chain, Group, Tracked
 from smbox.deadline import check_seconds
@@ -36,7 +36,7 @@ class Handle(Tracked, Generic[T]):
     Args:
         op: name of the verb, for errors.
         work: the request.
-        result: called once, when the request is done; ``result()`` returns its value.
+        result: returns the result once the request is done; the same value at each call.
         timeout_s: see the attribute.
     """
 
@@ -45,10 +45,9 @@ class Handle(Tracked, Generic[T]):
     ) -> None:
         super().__init__(work)
         self._op = op
-        self._result: Callable[[], T] | None = result
+        self._result = result
         self.timeout_s = timeout_s
         self._is_chained = False
-        self._value: T | None = None
 
     def begin(self) -> Self:
         """Start the request, as an ``_nb`` verb does; cancel it if that is interrupted."""
@@ -92,7 +91,7 @@ class Handle(Tracked, Generic[T]):
         """
         try:
             if self._drive(timeout_s):
-                return self._take()
+                return self._result()
             facts = self.work.facts()  # before the cancel changes them
             self.cancel()
         except BaseException:
@@ -104,7 +103,7 @@ class Handle(Tracked, Generic[T]):
     def result(self) -> T:
         """Wait as ``wait()`` does, and return the result of the verb."""
         self.wait()
-        return self._take()
+        return self._result()
 
     def then(self, function: Callable[[T], Any]) -> Handle[Any]:
         """Return a handle whose result is ``function(self.result())``.
@@ -133,7 +132,7 @@ class Handle(Tracked, Generic[T]):
         found: list[Any] = []
 
         def call() -> Work | None:
-            found.append(function(self._take()))
+            found.append(function(self._result()))
             return found[0].work if isinstance(found[0], Handle) else None
 
         def result() -> Any:
@@ -224,12 +223,6 @@ class Handle(Tracked, Generic[T]):
         """Raise ConfigError if this is the handle of a blocking verb that has timed out."""
         if self.is_over:
             raise ConfigError("this call has timed out and is over: ask outcome()", op=self._op)
-
-    def _take(self) -> T:
-        if self._result is not None:
-            self._value = self._result()
-            self._result = None
-        return cast(T, self._value)
 
     def _timeout(
         self, timeout_s: float | None, advice: str, reasons: dict[str, object]
