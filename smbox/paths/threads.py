@@ -74,17 +74,8 @@ class ThreadQueue(Generic[T]):
         return self.is_idle and not self.thread.is_alive()
 
     def drain(self, deadline_s: float) -> bool:
-        """Complete all changes that are queued now; return False at the deadline.
-
-        Raises:
-            SmboxError: the first error of a change that no call has raised yet.
-        """
-        if not all(self.drive(work, deadline_s) for work in self._pending()):
-            return False
-        unreported, self.unreported = self.unreported, None
-        if unreported is not None:
-            raise unreported
-        return True
+        """Complete all changes that are queued now; return False at the deadline."""
+        return all(self.drive(work, deadline_s) for work in self._pending())
 
     def begin(self, work: T) -> None:
         """Queue a request, and do what can be done at once."""
@@ -246,10 +237,11 @@ class ThreadedPath(Generic[H]):
         with self._mutex:
             queues = list(self._queues)
         for queue in queues:
-            try:
-                is_complete = queue.drain(deadline_s) and is_complete
-            except SmboxError as error:
+            if queue.drain(deadline_s):
+                error, queue.unreported = queue.unreported, None
                 first_error = first_error or error
+            else:
+                is_complete = False
         if first_error is not None:
             raise first_error
         return is_complete
