@@ -142,7 +142,7 @@ class Channel(ThreadQueue[Transfer]):
         """Release it in a forked child."""
         super().abandon()
         self._end = PeerLostError("the box is the parent's", outcome="unknown")
-        self.flight.clear()
+        self.flight = Flight()
         self._connection.abandon()
 
     @exclusive
@@ -251,5 +251,5 @@ class Channel(ThreadQueue[Transfer]):
             if transfer.is_change and not transfer.is_done and not transfer.is_cancelled:
                 self.unreported = self.unreported or error
             transfer.fail(error)
-        self.flight.clear()
+        self.flight = Flight()
         self._connection.lose()

@@ -18,7 +18,7 @@ from smbox.wire.ops import ANSWERS, Op, Status
 
 
 class Flight:
-    """The waiting transfers of a channel, and their messages in flight.
+    """The waiting transfers of a channel's session, and their messages in flight.
 
     Attributes:
         node: the node's WELCOME, with its limits; None before the first.
@@ -49,15 +49,6 @@ class Flight:
         """The transfers that have not ended, in order."""
         transfers = [*(message.transfer for message in self.messages), *self.waiting]
         return list(dict.fromkeys(transfers))
-
-    def clear(self) -> None:
-        """Drop everything; the next session starts with fresh numbers."""
-        self.node = None
-        self.messages.clear()
-        self.unsent.clear()
-        self.waiting.clear()
-        self._pending = None
-        self._credit = 0
 
     def cut_next(self) -> bool:
         """Number the next request and put it in flight; False if none may be."""
