@@ -6,43 +6,14 @@ them with one-sided operations. ``connect`` to a node, or start one with ``local
 
 from __future__ import annotations
 
+from smbox import errors
 from smbox.address import GlobalAddress
 from smbox.array import register_adapter
 from smbox.batch import Batch
 from smbox.box import Box
 from smbox.connecting import connect
 from smbox.embedded import local
-from smbox.errors import (
-    AccessDeniedError,
-    AddressRangeError,
-    ConfigError,
-    ConnectError,
-    LayoutMismatchError,
-    LeaseLostError,
-    LimitError,
-    LocalProtocolError,
-    NativeError,
-    NodeStoppingError,
-    OutOfMemoryError,
-    PeerLostError,
-    ProtocolError,
-    RankTakenError,
-    RegionExistsError,
-    RegionFreedError,
-    RegionNotFoundError,
-    RemoteError,
-    RemoteProtocolError,
-    RequestTimeoutError,
-    SegmentError,
-    SessionExpiredError,
-    SmboxError,
-    StaleVersionError,
-    StepMismatchError,
-    SystemLimitError,
-    TransportError,
-    VersionMismatchError,
-    WorkerLostError,
-)
+from smbox.errors import *  # noqa: F403 - all errors, and nothing else
 from smbox.handle import Handle, when_all
 from smbox.lock import Lock
 from smbox.member_record import MemberInfo
@@ -53,49 +24,21 @@ from smbox.rows import Rows
 from smbox.sync import Counter
 
 __all__ = [
-    "AccessDeniedError",
-    "AddressRangeError",
     "Batch",
     "Box",
-    "ConfigError",
-    "ConnectError",
     "Counter",
     "GlobalAddress",
     "Handle",
-    "LayoutMismatchError",
-    "LeaseLostError",
-    "LimitError",
-    "LocalProtocolError",
     "Lock",
     "Member",
     "MemberInfo",
-    "NativeError",
-    "NodeStoppingError",
     "Optimizer",
-    "OutOfMemoryError",
-    "PeerLostError",
-    "ProtocolError",
-    "RankTakenError",
     "Region",
-    "RegionExistsError",
-    "RegionFreedError",
-    "RegionNotFoundError",
-    "RemoteError",
-    "RemoteProtocolError",
-    "RequestTimeoutError",
     "Rows",
-    "SegmentError",
-    "SessionExpiredError",
-    "SmboxError",
-    "StaleVersionError",
-    "StepMismatchError",
-    "SystemLimitError",
-    "TransportError",
-    "VersionMismatchError",
-    "WorkerLostError",
     "connect",
     "join",
     "local",
     "register_adapter",
     "when_all",
 ]
+__all__ += errors.__all__

@@ -39,6 +39,38 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+__all__ = [
+    "AccessDeniedError",
+    "AddressRangeError",
+    "ConfigError",
+    "ConnectError",
+    "LayoutMismatchError",
+    "LeaseLostError",
+    "LimitError",
+    "LocalProtocolError",
+    "NativeError",
+    "NodeStoppingError",
+    "OutOfMemoryError",
+    "PeerLostError",
+    "ProtocolError",
+    "RankTakenError",
+    "RegionExistsError",
+    "RegionFreedError",
+    "RegionNotFoundError",
+    "RemoteError",
+    "RemoteProtocolError",
+    "RequestTimeoutError",
+    "SegmentError",
+    "SessionExpiredError",
+    "SmboxError",
+    "StaleVersionError",
+    "StepMismatchError",
+    "SystemLimitError",
+    "TransportError",
+    "VersionMismatchError",
+    "WorkerLostError",
+]
+
 
 class SmboxError(Exception):
     """Base of all errors of smbox: a message with facts.
