@@ -135,12 +135,13 @@ class Identity:
         if self._challenge is not None:
             return channel not in self._expected
         challenge = Challenge.from_facts(facts)
-        if challenge is None or self._node_uuid not in {b"", challenge.node_uuid}:
+        if challenge is None or self._node_uuid.hex() not in {"", challenge.node_uuid}:
             return False
         name = layout.name_of(challenge.node_name, "cookie")
         with contextlib.suppress(SegmentError), Segment.attach(name) as segment:
             self._cookie, self._challenge = segment.bytes.tobytes(), challenge
-            self._node_uuid = challenge.node_uuid  # another node at this address is refused
+            # Another node at this address is refused from now on.
+            self._node_uuid = bytes.fromhex(challenge.node_uuid)
             return True
         return False
 

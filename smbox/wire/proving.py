@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from typing import Final, NamedTuple
+from typing import Annotated, Final
+
+import msgspec
+from msgspec.structs import asdict
 
 from smbox.errors import AccessDeniedError
 from smbox.wire.messages import NONCE_NBYTES, Hello, Welcome
@@ -18,10 +21,13 @@ CLIENT: Final = b"client"
 NODE: Final = b"node"
 """Roles: who gives a proof."""
 
+Hex16 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")]
+"""Sixteen bytes in hexadecimal, as facts of an error carry them."""
+
 _NONCE: Final = b"nonce"
 
 
-class Challenge(NamedTuple):
+class Challenge(msgspec.Struct, frozen=True):
     """The challenge of a node, sent in the facts of a refusal.
 
     Attributes:
@@ -31,34 +37,26 @@ class Challenge(NamedTuple):
     """
 
     node_name: str
-    node_uuid: bytes
-    nonce: bytes
+    node_uuid: Hex16
+    nonce: Hex16
 
     @classmethod
     def from_facts(cls, facts: dict[str, object]) -> Challenge | None:
         """Decode the challenge in the facts of an error; None if there is none."""
-        name, uuid, nonce = (facts.get(key) for key in ("node_name", "node_uuid", "nonce"))
-        if not (isinstance(name, str) and isinstance(uuid, str) and isinstance(nonce, str)):
-            return None
         try:
-            found = cls(name, bytes.fromhex(uuid), bytes.fromhex(nonce))
-        except ValueError:
+            return msgspec.convert(facts, cls)
+        except msgspec.ValidationError:
             return None
-        return found if len(found.node_uuid) == len(found.nonce) == NONCE_NBYTES else None
 
     def facts(self) -> dict[str, object]:
         """Encode the challenge as facts of an error."""
-        return {
-            "node_name": self.node_name,
-            "node_uuid": self.node_uuid.hex(),
-            "nonce": self.nonce.hex(),
-        }
+        return asdict(self)
 
 
 def challenge_of(cookie: bytes, node_name: str, node_uuid: bytes) -> Challenge:
     """Return the challenge of a node that has this cookie."""
     nonce = hmac.digest(cookie, _NONCE + node_uuid, hashlib.sha256)[:NONCE_NBYTES]
-    return Challenge(node_name, node_uuid, nonce)
+    return Challenge(node_name, node_uuid.hex(), nonce.hex())
 
 
 def check_welcome(welcome: Welcome, expected: bytes) -> None:
@@ -82,8 +80,8 @@ def proof_of(role: bytes, cookie: bytes, challenge: Challenge, hello: Hello) -> 
     """
     fields = (
         role.ljust(8),
-        challenge.node_uuid,
-        challenge.nonce,
+        bytes.fromhex(challenge.node_uuid),
+        bytes.fromhex(challenge.nonce),
         hello.nonce,
         hello.client_id,
         hello.channel.to_bytes(4, "little"),

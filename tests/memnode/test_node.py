@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies
+from msgspec.structs import replace
 
 from memnode import sessions
 from memnode.node import Node
@@ -53,9 +54,9 @@ def test_a_proof_is_one_channels_at_one_memory(bench):
     good = proof_of(CLIENT, peer.cookie, peer.challenge, hello)
     assert peer.hello(nonce=bytes(16), proof=good, channel=1).status is Status.ACCESS_DENIED
     for other in (
-        peer.challenge._replace(node_name="other"),
-        peer.challenge._replace(node_uuid=bytes(16)),
-        peer.challenge._replace(nonce=bytes(16)),
+        replace(peer.challenge, node_name="other"),
+        replace(peer.challenge, node_uuid="00" * 16),
+        replace(peer.challenge, nonce="00" * 16),
     ):
         proof = proof_of(CLIENT, peer.cookie, other, hello)
         assert peer.hello(nonce=bytes(16), proof=proof).status is Status.ACCESS_DENIED

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from smbox.errors import AccessDeniedError
 from smbox.testing.welcome import welcome
@@ -35,8 +36,8 @@ def test_a_proof_depends_on_all_that_it_is_about():
         proof_of(CLIENT, bytes(32), CHALLENGE, HELLO),
         proof_of(CLIENT, COOKIE, CHALLENGE, other),
         *(
-            proof_of(CLIENT, COOKIE, CHALLENGE._replace(**changed), HELLO)
-            for changed in ({"node_name": "m"}, {"node_uuid": bytes(16)}, {"nonce": bytes(16)})
+            proof_of(CLIENT, COOKIE, replace(CHALLENGE, **changed), HELLO)
+            for changed in ({"node_name": "m"}, {"node_uuid": "00" * 16}, {"nonce": "00" * 16})
         ),
     }
     assert len(proofs) == 7
