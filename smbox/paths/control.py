@@ -16,7 +16,6 @@ from smbox.deadline import request_timeout_s
 from smbox.errors import (
     ConfigError,
     LimitError,
-    LocalProtocolError,
     RegionFreedError,
     RegionNotFoundError,
     SmboxError,
@@ -68,8 +67,7 @@ class ControlPath:
             self._node = NodeInfo(
                 welcome.node_name, welcome.node_uuid, welcome.node_id, welcome.incarnation
             )
-        if self._node is None:
-            raise LocalProtocolError("the node was never greeted", address=self.address)
+        assert self._node is not None  # the path is used once the node has answered a PING
         return self._node
 
     def ping(self, timeout_s: float) -> None:
