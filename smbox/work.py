@@ -12,9 +12,6 @@ YIELD_S: Final = 200e-6
 """Time of polling without sleeps: a writer holds a stripe for about 100 us, and Linux makes the
 shortest sleep as long."""
 
-PAUSE_FIRST_S: Final = 20e-6
-PAUSE_MAX_S: Final = 1e-3
-
 
 class NestedCallError(ConfigError):
     """A call inside another call of the same thread was refused; its request is unchanged."""
@@ -71,7 +68,7 @@ class Pause:
     Each sleep is twice as long as the last, up to a maximum.
     """
 
-    def __init__(self, first_s: float = PAUSE_FIRST_S, max_s: float = PAUSE_MAX_S) -> None:
+    def __init__(self, first_s: float = 20e-6, max_s: float = 1e-3) -> None:
         self._next_s = first_s
         self._max_s = max_s
         self._yields_until_s = time.monotonic() + YIELD_S

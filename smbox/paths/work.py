@@ -22,7 +22,6 @@ from smbox.wire.header import REQUEST_NBYTES_MAX
 from smbox.wire.operands import PLACES_MAX
 from smbox.wire.ops import carried_nbytes, cut
 
-Sums = NDArray[np.float64]
 ByteRange = tuple[int, int]
 
 
@@ -281,7 +280,7 @@ class Product(Struct, frozen=True, eq=False):
     limit: int
     other: RegionInfo
     other_first: int
-    sums: Sums
+    sums: NDArray[np.float64]
     op: ClassVar[str] = "dot"
 
 

@@ -237,7 +237,9 @@ class ZmqTransport:
             for index, frame in enumerate(frames):
                 flags = _NOW_MORE if index < last else _NOW
                 if zero_copy and len(frame) >= LENT_NBYTES_MIN:
-                    self._lend(frame, flags)
+                    while self._lent and self._lent[0].done:
+                        self._lent.popleft()
+                    self._lent.append(self._socket.send(frame, flags, copy=False, track=True))
                 else:
                     self._socket.send(frame, flags)
         except zmq.Again:
@@ -245,12 +247,6 @@ class ZmqTransport:
         except zmq.ZMQError as error:
             raise TransportError(f"cannot send: {error}", address=self.address) from error
         return True
-
-    def _lend(self, frame: Buffer, flags: int) -> None:
-        tracker = self._socket.send(frame, flags, copy=False, track=True)
-        while self._lent and self._lent[0].done:
-            self._lent.popleft()
-        self._lent.append(tracker)
 
     def receive(self, timeout_s: float) -> list[Buffer] | None:
         """Return the next message, or None after ``timeout_s``."""
