@@ -179,7 +179,7 @@ class Flight:
         kept: deque[Message] = deque()
         for message in self.messages:
             transfer, done = message.transfer, message.done(applied)
-            is_known = done == message.numbers and not message.needs_answer
+            is_known = 0 < done == message.numbers and message.op not in ANSWERS
             is_taken = message.first < transfer.at or transfer.is_done
             if is_taken or is_known or transfer.is_cancelled:
                 transfer.settle(message, done)

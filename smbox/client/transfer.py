@@ -14,7 +14,7 @@ from smbox.wire.codec import Reply, Request
 from smbox.wire.header import Buffer
 from smbox.wire.messages import Body
 from smbox.wire.operands import ITEM_NBYTES
-from smbox.wire.ops import ANSWERS, Op
+from smbox.wire.ops import Op
 
 
 class Message(Request, eq=False, kw_only=True):
@@ -56,11 +56,6 @@ class Message(Request, eq=False, kw_only=True):
     def before(self) -> int:
         """The last number assigned before this request."""
         return self.number - 1 if self.numbers else self.number
-
-    @property
-    def needs_answer(self) -> bool:
-        """Return True if the reply is needed, beyond knowing that the request was applied."""
-        return not self.numbers or self.op in ANSWERS
 
     def done(self, applied: int) -> int:
         """Return how many of its commits have happened, given the last number applied."""
