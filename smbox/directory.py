@@ -97,7 +97,7 @@ class Directory:
             except LayoutMismatchError:
                 # If the region is a head, an error about the striped region is more helpful.
                 with suppress(RegionNotFoundError, RegionFreedError):
-                    wait_s = paths.seconds(optional_timeout_s(deadline_s))
+                    wait_s = paths.request_s(deadline_s)
                     info = paths.control().find(request.name, request.kind, wait_s)
                     head.check_single(head_of(paths, info, deadline_s), request)
                 raise

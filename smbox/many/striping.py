@@ -16,7 +16,6 @@ from smbox import directory, dtypes
 from smbox.address import GlobalAddress
 from smbox.box import Box
 from smbox.client.transfer import Call
-from smbox.deadline import optional_timeout_s
 from smbox.errors import (
     AddressRangeError,
     ConfigError,
@@ -69,23 +68,17 @@ class Node:
             RegionNotFoundError: no array has this name.
         """
         with self.named():
-            return self.control.find(
-                name, RegionKind.ARRAY, self.optional_timeout_s(deadline_s)
-            )
+            return self.control.find(name, RegionKind.ARRAY, self.paths.request_s(deadline_s))
 
     def head_of(self, info: RegionInfo, deadline_s: float | None = None) -> Head | None:
         """Return the head of a striped region if ``info`` is one, else None."""
         with self.named():
             return directory.head_of(self.paths, info, deadline_s)
 
-    def optional_timeout_s(self, deadline_s: float | None) -> float:
-        """Return the timeout of one request, in seconds; without deadline that of the box."""
-        return self.paths.seconds(optional_timeout_s(deadline_s))
-
     def was_freed(self, info: RegionInfo, deadline_s: float | None) -> bool:
         """Return whether a region of this node was freed."""
         try:
-            self.control.locate(info.address, self.optional_timeout_s(deadline_s))
+            self.control.locate(info.address, self.paths.request_s(deadline_s))
         except (RegionFreedError, AddressRangeError):
             return True
         return False
@@ -102,7 +95,7 @@ class Node:
     def end_free(self, call: Call, deadline_s: float | None) -> None:
         """Wait until a region is freed; see ``ControlPath.end_free``."""
         with self.named():
-            self.control.end_free(call, self.optional_timeout_s(deadline_s))
+            self.control.end_free(call, self.paths.request_s(deadline_s))
 
     @contextmanager
     def named(self) -> Iterator[PathPair]:
@@ -228,9 +221,8 @@ def _check_part(nodes: Nodes, name: str, part: RegionInfo, deadline_s: float | N
     node = node_of(nodes, name, part)
     with node.named():
         if node.control.node.uuid != part.node_uuid:
-            node.control.stats(
-                node.optional_timeout_s(deadline_s)
-            )  # raises if this box has the older memory
+            # It raises if this box has the older memory.
+            node.control.stats(node.paths.request_s(deadline_s))
             raise PeerLostError(
                 "the memory of a part of this region no longer exists, its node has another"
                 " one: free the region (smbox rm) and create it again",
@@ -238,7 +230,7 @@ def _check_part(nodes: Nodes, name: str, part: RegionInfo, deadline_s: float | N
                 outcome="none",
             )
         try:
-            node.control.locate(part.address, node.optional_timeout_s(deadline_s))
+            node.control.locate(part.address, node.paths.request_s(deadline_s))
         except (AddressRangeError, RegionFreedError) as error:
             raise RegionFreedError(
                 "a part of this region was freed: free the region (smbox rm) and create it"

@@ -83,7 +83,7 @@ def create(
     """
     token = token or new_token()
     if values is None:
-        return paths.control().create(request, _answer_s(paths, deadline_s), token)
+        return paths.control().create(request, paths.request_s(deadline_s), token)
     limit_s = deadline_of(paths.timeout_s) if deadline_s is None else deadline_s
     while request.exist_ok:
         try:
@@ -101,12 +101,8 @@ def create(
     return _create_filled(paths, request, values, deadline_s, token)
 
 
-def _answer_s(paths: PathPair, deadline_s: float | None) -> float:
-    return paths.seconds(optional_timeout_s(deadline_s))
-
-
 def _found(paths: PathPair, request: CreateRequest, deadline_s: float | None) -> RegionInfo:
-    wait_s = _answer_s(paths, deadline_s)
+    wait_s = paths.request_s(deadline_s)
     found = paths.control().find(request.name, request.kind, wait_s)
     check_same_layout(found, request)
     return found
@@ -129,15 +125,15 @@ def _create_filled(
     while True:
         incarnation = control.node.incarnation
         try:
-            ours = control.create(unpublished, _answer_s(paths, deadline_s), token)
+            ours = control.create(unpublished, paths.request_s(deadline_s), token)
             operation = Operation(ours, "create", KernelCode.REPLACE, 1, 0, source.size, source)
             paths.finish(operation, optional_timeout_s(deadline_s))
-            control.publish(ours, _answer_s(paths, deadline_s))
+            control.publish(ours, paths.request_s(deadline_s))
         except RegionFreedError:
             if deadline_s is not None and left_s(deadline_s) <= 0.0:
                 raise
             # A reply means that the node has sent WELCOME.
-            control.stats(_answer_s(paths, deadline_s))
+            control.stats(paths.request_s(deadline_s))
             if control.node.incarnation == incarnation:
                 raise
         except BaseException:

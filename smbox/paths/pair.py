@@ -113,6 +113,10 @@ class PathPair:
         """
         return self.timeout_s if timeout_s is None else check_seconds(timeout_s)
 
+    def request_s(self, deadline_s: float | None) -> float:
+        """Return the timeout of a request of a call; without deadline that of the settings."""
+        return self.timeout_s if deadline_s is None else request_timeout_s(deadline_s)
+
     def finish(self, request: PathRequest, timeout_s: float | None) -> None:
         """Do a request, and wait until it is done, as a blocking verb does."""
         if timeout_s is not None:
