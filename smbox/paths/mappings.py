@@ -62,7 +62,8 @@ class Mappings:
             try:
                 region = MappedRegion.attach(self.node.name, info.address & OFFSET_MAX)
             except RegionFreedError as error:
-                if segment_size(layout.node_name(self.node.name)):  # else the node has stopped
+                # Without a superblock, the node has stopped.
+                if segment_size(layout.name_of(self.node.name, "node")):
                     check_still_shared(self.node)
                 error.facts["name"] = info.name
                 raise
@@ -88,24 +89,18 @@ def why_not_shared(node: NodeInfo) -> str | None:
         SystemLimitError: a limit of the system keeps it from finding that out.
     """
     try:
-        uuid, found_format = _found(node.name)
+        with Segment.attach(layout.name_of(node.name, "node")) as segment:
+            words = segment.words(0, Superblock.MEMORY_NBYTES + 1)
         LockFile(node.name).close()
     except SegmentError as error:
         return f"the node's memory is not in this /dev/shm ({error.message})"
+    found_format = int(words[Superblock.FORMAT])
     if found_format != layout.FORMAT:  # the uuid may be elsewhere in another format
         known = f"this client knows {layout.FORMAT:#x}"
         return f"the node's memory has format {found_format:#x}, {known}"
-    if uuid != node.uuid:
+    if words[Superblock.UUID_LOW : Superblock.UUID_HIGH + 1].tobytes() != node.uuid:
         return "another node of the same name keeps its memory in this /dev/shm"
     return None
-
-
-def _found(node: str) -> tuple[bytes, int]:
-    """Return uuid and format of the memory of this name."""
-    with Segment.attach(layout.name_of(node, "node")) as segment:
-        words = segment.words(0, Superblock.MEMORY_NBYTES + 1)
-        uuid = words[Superblock.UUID_LOW : Superblock.UUID_HIGH + 1].tobytes()
-        return uuid, int(words[Superblock.FORMAT])
 
 
 def check_still_shared(node: NodeInfo) -> None:
