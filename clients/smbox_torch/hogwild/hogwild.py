@@ -274,8 +274,8 @@ class Hogwild(JoinedOptimizer):
         """Make the model's tensors private copies; no effect if they are."""
         if self._is_private:
             return
-        self._is_private = True
         self._views = self._tensors.copies()
         self._tensors.become(self._views)
         if self._state is not None:
             self._state.detach()
+        self._is_private = True  # last: after an interrupt, a further close copies again

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import os
+import signal
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -251,3 +252,17 @@ def test_a_forked_child_takes_no_step_for_its_parent(open_box, monkeypatch):
                 train(net, optimizer, range(1))
         assert (values(net), optimizer.steps) == (before, 1)
         train(net, optimizer, range(1))
+
+
+def test_a_close_that_was_interrupted_leaves_a_copy_when_called_again(open_box, monkeypatch):
+    nets = [model(), model()]
+    first, second = (Hogwild(adam(net), open_box(), "run", state="shared") for net in nets)
+    before = values(nets[0])
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.Tensor, "clone", lambda _: signal.raise_signal(signal.SIGINT))
+        with pytest.raises(KeyboardInterrupt):
+            first.close()
+    first.close()
+    train(nets[1], second, range(2))
+    assert values(nets[0]) == before
+    second.close()
