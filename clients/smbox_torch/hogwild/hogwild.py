@@ -117,6 +117,8 @@ class Hogwild(JoinedOptimizer):
         self._tell_s = 0.0
         self._is_private = False
         self._tensors.become(self._views)
+        if self._state is not None:
+            self._state.install()
         self._versions = TensorVersions(self._tensors.parameters)
         self._has_begun = False
 

@@ -62,6 +62,8 @@ def share(box: Box, name: str, tensors: Sequence[torch.Tensor]) -> list[torch.Te
 class SharedState:
     """The state of an optimizer, including ``step``, in memory that all workers share.
 
+    The optimizer uses it from :meth:`install` on.
+
     Args:
         box: the box of a memory node on this host.
         name: prefix of the regions.
@@ -79,7 +81,6 @@ class SharedState:
             holders = [parameter for parameter, state in fresh.items() if key in state]
             views = share(box, f"{name}.{key}", [fresh[holder][key] for holder in holders])
             self._views[key] = dict(zip(holders, views, strict=True))
-        self.install()
 
     def install(self) -> None:
         """Make the optimizer use the shared tensors."""

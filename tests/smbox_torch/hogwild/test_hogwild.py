@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from smbox.errors import ConfigError, LeaseLostError, RequestTimeoutError
+from smbox.errors import ConfigError, LayoutMismatchError, LeaseLostError, RequestTimeoutError
+from smbox.roster import regions_of
 from smbox_torch.hogwild.hogwild import Hogwild
 from smbox_torch.hogwild.hogwild_pp import HogwildPP
 from smbox_torch.world import World
@@ -266,3 +267,11 @@ def test_a_close_that_was_interrupted_leaves_a_copy_when_called_again(open_box, 
     train(nets[1], second, range(2))
     assert values(nets[0]) == before
     second.close()
+
+
+def test_a_worker_that_is_refused_shares_no_state(open_box):
+    box, inner = open_box(), adam(model())
+    box.create(regions_of("run")[0], shape=2)  # another program's
+    with pytest.raises(LayoutMismatchError):
+        Hogwild(inner, box, "run", state="shared")
+    assert not inner.state

@@ -62,7 +62,7 @@ def test_two_optimizers_on_one_state_are_one_optimizer(box: Box, kind: str):
     both = weights()
     pair = [KINDS[kind](both) for _ in range(2)]
     for each in pair:
-        SharedState(box, "s", each)
+        SharedState(box, "s", each).install()
     for t in range(6):
         step(plain, alone, t)
         step(pair[t % 2], both, t)
@@ -79,7 +79,8 @@ def test_a_loaded_state_goes_to_the_shared_tensors(box: Box):
     states = [SharedState(box, "s", each) for each in (first, second)]
     first.load_state_dict(saved.state_dict())
     states[0].store()
-    states[0].install()
+    for state in states:
+        state.install()
     for optimizer in (first, second):
         parameter = optimizer.param_groups[0]["params"][0]
         assert optimizer.state[parameter]["step"].item() == 1
@@ -113,6 +114,7 @@ def test_state_that_would_begin_after_the_wrapping_is_refused(box: Box):
     cycled = torch.optim.SGD(weights(), lr=0.1)
     states = [SharedState(box, name, each) for name, each in (("a", thawed), ("s", cycled))]
     for state in states:
+        state.install()
         state.check()
     frozen[0].requires_grad_(True)
     torch.optim.lr_scheduler.OneCycleLR(cycled, max_lr=0.5, total_steps=9)
@@ -125,6 +127,7 @@ def test_a_state_that_was_cleared_is_refused(box: Box):
     parameters = weights()
     optimizer = KINDS["adam"](parameters)
     state = SharedState(box, "s", optimizer)
+    state.install()
     step(optimizer, parameters, 0)
     state.check()
     optimizer.state.clear()  # the next step would begin a private state
