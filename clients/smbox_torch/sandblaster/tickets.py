@@ -54,8 +54,8 @@ class Tickets:
     def __init__(self, box: Any, name: str, rank: int, timeout_s: float) -> None:
         self._box = box
         self._shared = _await_board(box, name, timeout_s)
-        self._reports = box.attach(f"{name}.reports", timeout_s=None)
-        workers = self._reports.shape[0]
+        reports = box.attach(f"{name}.reports", timeout_s=None)
+        workers = reports.shape[0]
         if not 0 <= whole("rank", rank, least=0) < workers:
             raise ConfigError("the run has no worker of this rank", rank=rank, workers=workers)
         self._tickets = box.attach(f"{name}.tickets", timeout_s=None)
@@ -64,7 +64,7 @@ class Tickets:
         self._rank = rank
         self._timeout_s = timeout_s
         self._portions = self._shared.shape[0] - HEAD - workers
-        self._label = int(self._reports[rank : rank + 1].get()[0, 0])
+        self._row = reports[rank : rank + 1]
 
     def draw(self) -> Ticket | None:
         """Draw a portion, and wait for a round that has one; return None if the run is over.
@@ -90,7 +90,7 @@ class Tickets:
                 continue
             if position - board.first < board.portions:
                 return Ticket(round_, position - board.first)
-            last = Ticket(*divmod(self._label, 1 << ROUND_SHIFT))
+            last = Ticket(*divmod(self._reported(), 1 << ROUND_SHIFT))
             missing = [p for p in board.missing() if Ticket(round_, p) != last]
             if missing:
                 return Ticket(round_, missing[position % len(missing)])
@@ -107,16 +107,19 @@ class Tickets:
             RequestTimeoutError: the coordinator made no progress within the timeout.
         """
         try:
-            if self._await(lambda board: int(board.taken[self._rank]) == self._label).is_over:
+            label = self._reported()
+            if self._await(lambda board: int(board.taken[self._rank]) == label).is_over:
                 return False
             self.slot.put(gradient)
-            row = np.array([[ticket.label, np.float64(loss).view(np.int64)]])
-            self._reports[self._rank : self._rank + 1].put(row)
+            self._row.put(np.array([[ticket.label, np.float64(loss).view(np.int64)]]))
         except RegionFreedError:
             self._check_node()
             return False
-        self._label = ticket.label
         return True
+
+    def _reported(self) -> int:
+        """Return the label of the last report of this rank, also of an interrupted put."""
+        return int(self._row.get()[0, 0])
 
     def _check_node(self) -> None:
         """Raise unless the node answers: a node that stops also frees its regions."""

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+from smbox import Region
 from smbox.errors import (
     ConfigError,
     OutOfMemoryError,
@@ -136,6 +137,29 @@ def test_a_report_of_a_worker_that_died_behind_it_counts_and_its_successor_goes_
     heir = Tickets(box, name, 0, WAIT_S)
     with ThreadPoolExecutor(1) as pool:
         other = pool.submit(work, heir, 100)  # waits with its first put until 0 is added
+        assert add_all(portions, total) == {0: 0.0, 1: 1.0}
+        portions.close()
+        other.result(WAIT_S)
+    assert total.get().tolist() == [11.0] * SIZE
+
+
+def test_a_worker_that_was_interrupted_behind_its_report_goes_on(run, box, monkeypatch):
+    portions, name, total = run(2, 1)
+    worker = Tickets(box, name, 0, WAIT_S)
+    portions.begin()
+    put = Region.put
+
+    def interrupt(region, *args):
+        put(region, *args)
+        if region.shape[1:] == (2,):
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Region, "put", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            do(worker, worker.draw())
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(work, worker, 100)
         assert add_all(portions, total) == {0: 0.0, 1: 1.0}
         portions.close()
         other.result(WAIT_S)
