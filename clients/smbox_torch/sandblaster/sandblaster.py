@@ -138,6 +138,7 @@ class Sandblaster:
         Raises:
             RequestTimeoutError: no worker reported in time; the work of this round is lost.
         """
+        self._loss = None  # an error leaves a part of the gradient
         losses = np.zeros(self._count)
         is_first = True
         self.portions.begin()
@@ -175,7 +176,6 @@ class Sandblaster:
     def _search(self, loss: float, slope: float) -> tuple[float, float]:
         """Search along the direction; return the loss and t, or t = 0.0 if x was restored."""
         step = 1.0 if self.vectors.pairs else min(1.0, 1.0 / math.sqrt(slope))
-        self._loss = None  # unknown until the step ends: an error leaves x at a trial
         self._is_at_trial = True
         for _ in range(TRIES_MAX):
             try:

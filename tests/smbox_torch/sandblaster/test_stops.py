@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 import torch
 
+from smbox.errors import RequestTimeoutError
 from smbox_torch import Sandblaster
+from smbox_torch.sandblaster.scheduler import PortionScheduler
 
 pytestmark = pytest.mark.shares
 
@@ -72,3 +74,28 @@ def test_the_minimum_is_found_whatever_the_scale(box, run, follow, scale):
                 optimizer.step()
             np.testing.assert_allclose(optimizer.vectors.x.get(), 1.0, rtol=1e-6)
         worker.result(WAIT_S)
+
+
+def test_a_step_after_an_evaluation_that_failed_has_the_whole_gradient(
+    box, run, follow, monkeypatch
+):
+    def first_only(timeout_s):
+        yield next(PortionScheduler.reports(optimizer.portions, timeout_s))
+        raise RequestTimeoutError("no worker reported")
+
+    ends = []
+    for name, fails in ((f"{run}-a", False), (f"{run}-b", True)):
+        x = torch.full((3,), 5.0, dtype=torch.float64)
+        with ThreadPoolExecutor(1) as pool:
+            with Sandblaster(box, [x], name, workers=1, portions=2) as optimizer:
+                worker = pool.submit(follow, name, lambda x: (x - 2).pow(4).sum())
+                optimizer.step()
+                if fails:
+                    with monkeypatch.context() as patch:
+                        patch.setattr(optimizer.portions, "reports", first_only)
+                        with pytest.raises(RequestTimeoutError):
+                            optimizer.evaluate()
+                optimizer.step()
+                ends.append(optimizer.vectors.x.get().tolist())
+            worker.result(WAIT_S)
+    assert ends[0] == ends[1]
