@@ -93,6 +93,7 @@ class Dogwild(BoxOptimizer):
         self._sums = Center(box, f"{name}.gradients", self.flat, init=0.0, loads=False)
         self._pending = [torch.zeros_like(b.wide, device="cpu") for b in self.flat.buffers]
         self._handing_over = threading.Lock()
+        self._turning = threading.Lock()  # held while gradients are between memory and p
         self._versions = TensorVersions(self.flat.tensors)
         self._statistics = StatisticsStream(self.buffers, self.counts)
         self._stream = None if pause_s is None else Stream(self.stream, pause_s)
@@ -169,6 +170,10 @@ class Dogwild(BoxOptimizer):
         Raises:
             LeaseLostError: another process has this worker's rank; nothing was exchanged.
         """
+        with self._turning:
+            self._turn()
+
+    def _turn(self) -> None:
         self.team.check()
         began_s, steps = time.monotonic(), self.steps
         move = self._serve if self.is_master else self._work
@@ -209,6 +214,16 @@ class Dogwild(BoxOptimizer):
     def _shared(self) -> Iterator[Shared]:
         yield from super()._shared()
         yield self._sums
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state, as BoxOptimizer does, between two turns of the streamer."""
+        with self._turning:
+            return super().state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any], *, force: bool = False) -> None:
+        """Resume from a state, as BoxOptimizer does, between two turns of the streamer."""
+        with self._turning:
+            super().load_state_dict(state_dict, force=force)
 
     def _extra_state(self) -> dict[str, Any]:
         with self._handing_over:

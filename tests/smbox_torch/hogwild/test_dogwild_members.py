@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from typing import Any
 
 import numpy as np
 import pytest
@@ -86,3 +88,48 @@ def test_a_pass_moves_statistics_by_the_rate_and_counts_its_bytes():
     assert net.running_mean.tolist() == pytest.approx([0.45 * 8.0] * 3)
     assert worker.stats().nbytes == (2 * 6 + 2 * 6) * 4 + 2 * 8
     assert master.stats().nbytes == (3 * 6 + 6) * 4 + 2 * 8
+
+
+class Turning(Dogwild):
+    """A master whose streamer begins a turn between two steps of saving and of loading."""
+
+    turn: threading.Thread | None = None
+
+    def begin_turn(self) -> None:
+        if self.turn is not None:
+            self.turn.start()
+            self.turn.join(0.05)
+
+    def _extra_state(self) -> dict[str, Any]:
+        extra = super()._extra_state()
+        self.begin_turn()
+        return extra
+
+    def _load_extra_state(self, extra: dict[str, Any]) -> None:
+        self.begin_turn()
+        super()._load_extra_state(extra)
+
+
+@pytest.mark.parametrize("loads", [False, True])
+def test_a_turn_of_the_streamer_loses_no_gradient_of_a_checkpoint(loads: bool):
+    def made(box: ModelBox) -> Turning:
+        x = torch.nn.Parameter(torch.ones(2))
+        sgd = torch.optim.SGD([x], lr=1.0)
+        return Turning(sgd, box, "run", is_master=True, pause_s=None, workers=1)
+
+    box = ModelBox()
+    master = made(box)
+    box.attach("run.gradients.float32").put(np.full(2, 5, np.float32))
+    if loads:
+        state, master = master.state_dict(), made(ModelBox())
+    master.turn = threading.Thread(target=master.stream)
+    if loads:
+        master.load_state_dict(state)
+    else:
+        state = master.state_dict()
+    master.turn.join()
+    master.turn = None
+    if loads:
+        state = master.state_dict()
+    (pending,), sums = state["extra"]["pending"], state["centers"][-1]["float32"]
+    assert (pending + sums).tolist() == [5, 5]
