@@ -275,3 +275,9 @@ def test_a_worker_that_is_refused_shares_no_state(open_box):
     with pytest.raises(LayoutMismatchError):
         Hogwild(inner, box, "run", state="shared")
     assert not inner.state
+
+
+def test_all_workers_share_the_state_or_none(open_box):
+    first = Hogwild(adam(model()), open_box(), "run", state="shared")
+    with first, pytest.raises(ConfigError, match="state private here and shared"):
+        Hogwild(adam(model()), open_box(), "run", state="private")

@@ -244,3 +244,33 @@ def test_a_state_of_another_model_is_refused_and_changes_nothing(open_box):
         with pytest.raises(ConfigError, match="another model"):
             optimizer.load_state_dict(saved)
         assert values(net) == before
+
+
+def test_the_rest_of_a_model_is_copied_if_all_of_it_fits(open_box):
+    frozen, target, other = model(), model(4), model(5)
+    frozen[0].requires_grad_(False)
+    trained = torch.optim.SGD(frozen[1:].parameters(), lr=0.05)
+    with Hogwild(trained, open_box(), "run", model=frozen) as optimizer:
+        other[1] = nn.BatchNorm1d(5, track_running_stats=False)
+        before = values(other)
+        with pytest.raises(ConfigError):
+            optimizer.center_into(other)
+        assert values(other) == before
+        optimizer.center_into(target)
+        assert values(target) == values(frozen)
+
+
+def test_groups_without_names_have_an_unknown_order(open_box):
+    net, target = nn.Linear(2, 2), nn.Linear(2, 2)
+    groups = [{"params": [each]} for each in net.parameters()]
+    with Hogwild(torch.optim.SGD(groups, lr=0.05), open_box(), "run") as optimizer:
+        before = values(target)
+        with pytest.raises(ConfigError, match="groups"):
+            optimizer.center_into(target)
+        assert values(target) == before
+
+
+def test_buffers_of_another_device_are_refused(open_box):
+    net = nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2, affine=False, device="meta"))
+    with pytest.raises(ConfigError, match="meta"):
+        Hogwild(sgd(net), open_box(), "run", model=net)

@@ -6,9 +6,12 @@ import pytest
 import torch
 
 from smbox.box import Box
-from smbox.errors import ConfigError, LayoutMismatchError
+from smbox.errors import ConfigError, LayoutMismatchError, RequestTimeoutError
+from smbox.memory.layout import Consistency
 from smbox.testing.solo import solo_box, solo_boxes
+from smbox_torch.hogwild.hogwild import Hogwild
 from smbox_torch.hogwild.state import SharedState, share
+from smbox_torch.workers import phase
 
 KINDS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "momentum": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True),
@@ -135,3 +138,76 @@ def test_a_state_that_was_cleared_is_refused(box: Box):
         state.check()
     state.install()
     state.check()
+
+
+def test_a_state_that_was_replaced_is_refused(box: Box):
+    parameters = weights()
+    optimizer = KINDS["momentum"](parameters)
+    state = SharedState(box, "s", optimizer)
+    state.install()
+    optimizer.state[parameters[1]]["momentum_buffer"] = torch.zeros(4)
+    with pytest.raises(ConfigError, match="replaced"):
+        state.check()
+
+
+def test_a_loaded_state_without_momentum_leaves_the_shared_one(box: Box):
+    optimizer = KINDS["momentum"](weights())
+    state = SharedState(box, "s", optimizer)
+    state.install()
+    optimizer.load_state_dict(KINDS["momentum"](weights()).state_dict())  # of before its steps
+    state.store()
+    state.install()
+    state.check()
+
+
+def test_groups_may_keep_different_states(box: Box):
+    plain, heavy = weights()
+    groups = [{"params": [plain], "momentum": 0.0}, {"params": [heavy], "momentum": 0.9}]
+    sgd = torch.optim.SGD(groups, lr=0.1)
+    state = SharedState(box, "s", sgd)
+    state.install()
+    state.check()
+    assert [list(sgd.state[each]) for each in (plain, heavy)] == [[], ["momentum_buffer"]]
+    SharedState(box, "t", torch.optim.SGD(weights(), lr=0.1, dampening=0.1))  # without momentum
+
+
+def test_shared_tensors_have_no_guarded_stores(box: Box):
+    share(box, "t", [torch.ones(2)])
+    assert [info.consistency for info in box.regions()] == [Consistency.NONE]
+
+
+def worker(box: Box, state: str = "private") -> tuple[list[torch.nn.Parameter], Hogwild]:
+    parameters = weights()
+    return parameters, Hogwild(KINDS["adam"](parameters), box, "run", state=state)
+
+
+def test_state_that_is_no_longer_shared_ends_the_next_step(box: Box):
+    parameters, optimizer = worker(box, "shared")
+    with optimizer:
+        optimizer.inner.state.clear()
+        with pytest.raises(ConfigError, match="was removed"):
+            step(optimizer, parameters, 0)
+        assert parameters[0].unique().tolist() == [1.0]
+
+
+def test_a_checkpoint_that_is_loaded_after_the_first_step_restores_nothing(box: Box):
+    (first, one), (_, two) = worker(box), worker(box)
+    with one, two:
+        saved = two.state_dict() | {"origin": "an earlier run"}
+        step(one, first, 0)
+        before = first[0].tolist()
+        two.load_state_dict(saved)
+        assert first[0].tolist() == before
+        assert (one.member.progress, two.member.progress) == (1, 0)
+        step(one, first, 1)  # so soon that it is not told
+    assert one.member.progress == 2
+
+
+def test_no_step_is_done_while_another_worker_restores(box: Box, monkeypatch):
+    monkeypatch.setattr(phase, "RESTORE_TIMEOUT_S", 0.05)
+    parameters, optimizer = worker(box)
+    with optimizer:
+        restoring = phase.Phase(box, "run").restoring()
+        with restoring, pytest.raises(RequestTimeoutError, match="began to write"):
+            step(optimizer, parameters, 0)
+        assert parameters[0].unique().tolist() == [1.0]

@@ -121,3 +121,14 @@ def test_a_leader_that_was_replaced_takes_no_token_and_leaves_its_successor_in_t
 def test_a_number_that_is_no_cluster_is_refused():
     with pytest.raises(ConfigError, match="numbered"):
         TokenRing(np.zeros(ring_words(2), np.int64), 2, 2)
+
+
+def test_a_cluster_that_left_passes_its_token_to_the_next_one_and_no_other():
+    ring = Ring(3)
+    ring.enter(0, 1, 2)
+    ring.leaders.pop(0).leave()
+    assert not ring.leaders[2].has_token()
+    assert ring.holders() == [1]
+    assert ring.leaders[2].holder == 1
+    ring.enter(0)  # again, without the token
+    assert ring.holders() == [1]
