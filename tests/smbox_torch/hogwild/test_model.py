@@ -183,6 +183,9 @@ def test_a_tensor_that_is_replaced_after_wrapping_is_noticed(open_box, kept: str
         with pytest.raises(ConfigError, match=f"{kept} is another tensor"):
             train(net, optimizer, range(1, 2))
         assert net[0].weight.tolist() == before
+        delattr(net[1], kept)
+        with pytest.raises(ConfigError, match=f"{kept} is another tensor"):
+            optimizer.step()
         setattr(net[1], kept, old)
         train(net, optimizer, range(1, 2))
 

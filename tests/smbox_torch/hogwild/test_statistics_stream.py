@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -19,8 +20,8 @@ class Member:
     def __init__(self, box: ModelBox) -> None:
         self.norm = nn.BatchNorm1d(3, affine=False)
         flat = FlatParameters(float_buffers(self.norm))
-        center = Center(box, "run.buffers", flat)
-        self.stream = StatisticsStream(center, BatchCounts(box, "run", self.norm))
+        self.center = Center(box, "run.buffers", flat)
+        self.stream = StatisticsStream(self.center, BatchCounts(box, "run", self.norm))
 
     def forward(self, mean: float) -> None:
         """What a batch norm does to its statistics, without its rounding."""
@@ -74,3 +75,42 @@ def test_a_model_without_buffers_streams_nothing():
     stream.hand_over()
     assert stream.stream(RATE) == 0
     assert box.regions() == []
+
+
+class OnDevice:
+    """A buffer of a device, and its copy in the host's memory."""
+
+    def __init__(self) -> None:
+        self.host, self.own = np.zeros(1, np.float32), 0.0
+
+    def load(self) -> None:
+        self.host[:] = self.own
+
+    def store(self) -> None:
+        self.own = float(self.host[0])
+
+
+def test_a_device_is_read_before_it_is_written():
+    """At most every second forward is overwritten by an average, and by no older value."""
+    box, buffer = ModelBox(), OnDevice()
+    region = box.create("run", shape=1)
+    stream = StatisticsStream([(buffer, region)], BatchCounts(box, "run", None))
+    found = []
+    for streams in (1, 1, 1, 0, 1, 1):
+        for _ in range(streams):
+            stream.stream(0.5)
+        buffer.own += 8.0  # a forward
+        stream.hand_over()
+        found.append(buffer.own)
+    # read, the average of 8 and 0, read, read again, the average of 20 and 4, read
+    assert found == [8.0, 4.0, 12.0, 20.0, 12.0, 20.0]
+
+
+def test_statistics_that_are_nan_take_the_average_and_spoil_none():
+    box = ModelBox()
+    one, other = Member(box), Member(box)
+    one.norm.running_mean.fill_(torch.nan)
+    late = StatisticsStream(one.center, BatchCounts(box, "run", None))
+    late.stream(RATE)
+    other.stream.stream(RATE)
+    assert one.norm.running_mean.tolist() == other.norm.running_mean.tolist() == [0, 0, 0]

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 
 import pytest
 
+from smbox.errors import SystemLimitError
 from smbox_torch.hogwild.stream import Stream
 
 LONG_S = 60.0
@@ -71,3 +73,24 @@ def test_a_close_that_was_interrupted_waits_again():
     threading.Timer(0.1, release.set).start()
     assert stream.close()
     assert done.is_set()
+
+
+def test_whatever_ends_the_thread_is_raised():
+    stream = Stream(sys.exit, pause_s=0.0)
+    with pytest.raises(SystemExit):
+        stream.close()
+
+
+def test_a_program_may_end_without_a_close():
+    stream = Stream(lambda: None, pause_s=0.0)
+    assert stream._thread.daemon
+    assert stream.close()
+
+
+def test_a_process_without_threads_is_told_what_to_do(monkeypatch):
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(SystemLimitError, match="can't start"):
+        Stream(lambda: None, pause_s=0.0)

@@ -132,3 +132,26 @@ def test_a_cluster_that_left_passes_its_token_to_the_next_one_and_no_other():
     assert ring.leaders[2].holder == 1
     ring.enter(0)  # again, without the token
     assert ring.holders() == [1]
+
+
+def test_the_dead_are_remembered_by_pid_and_start(monkeypatch):
+    ring = Ring(3)
+    ring.enter(0, 1, 2)
+    ring.words[1:5] = [7, 1, 8, 2]
+    del ring.leaders[0], ring.leaders[1]
+    dead = {(7, 1), (8, 2)}
+    monkeypatch.setattr(process, "is_alive", lambda *own: own not in dead)
+    for holders in ([], [2]):  # one process is looked at each time
+        ring.now_s += 2 * POLL_S
+        assert ring.holders() == holders
+    ring.words[0] = 0
+    ring.words[1:3] = 7, 3  # in another container
+    ring.now_s += 2 * POLL_S
+    assert ring.holders() == []
+
+
+def test_a_leader_with_the_pid_of_its_successor_was_replaced():
+    ring = Ring(2)
+    ring.enter(0, 1)
+    ring.words[2] += 1  # its start
+    assert ring.holders() == []
