@@ -16,7 +16,9 @@ import smbox
 from smbox.errors import ConfigError, RegionExistsError, RegionNotFoundError, WorkerLostError
 from smbox.member_record import Record
 from smbox_torch import Sandblaster, SandblasterWorker
+from smbox_torch.sandblaster import coordinator_lease, tickets
 from smbox_torch.sandblaster.coordinator_lease import CoordinatorLease, CoordinatorWatch
+from smbox_torch.sandblaster.scheduler import PortionScheduler
 
 pytestmark = pytest.mark.shares
 
@@ -88,6 +90,29 @@ def test_the_end_frees_all_but_x_and_waiting_workers_stop_at_once(
     box.free(optimizer.vectors.x)
     with pytest.raises(RegionNotFoundError):  # another run may begin
         SandblasterWorker(box, [x], run, rank=0, timeout_s=0.05)
+
+
+def test_a_worker_waits_for_a_coordinator_that_only_begins(box, run, monkeypatch):
+    asked = threading.Semaphore(0)
+
+    def has_ended(*given):
+        found = coordinator_lease.has_ended(*given)
+        asked.release()
+        return found
+
+    monkeypatch.setattr(tickets, "has_ended", has_ended)
+    monkeypatch.setattr(tickets, "POLL_S", 0.01)
+    with ThreadPoolExecutor(1) as pool:
+        coming = pool.submit(tickets.Tickets, box, run, 0, WAIT_S)
+        assert asked.acquire(timeout=WAIT_S)  # there is nothing
+        portions = PortionScheduler(box, run, 1, 1, 3, "float32")
+        x = box.create(f"{run}.x", 3)
+        for _ in range(2):
+            assert asked.acquire(timeout=WAIT_S)
+        portions.open()
+        coming.result(WAIT_S)
+    portions.close()
+    box.free(x)
 
 
 def test_a_box_that_closes_ends_the_run(box, run, names_of):
