@@ -41,8 +41,10 @@ def test_a_worker_that_died_is_followed_at_the_steps_that_it_streamed():
             time.sleep(0.01)
         with alone(box) as successor:
             assert (successor.rank, successor.steps, successor.is_master) == (0, 3, True)
+            one.flat.tensors[0].data.fill_(9.0)
             with pytest.raises(LeaseLostError):
                 one.stream()
+            assert box.attach("run.float32").get().tolist() == [1, 1, 1]
 
 
 def test_a_wire_is_refused():
@@ -133,3 +135,68 @@ def test_a_turn_of_the_streamer_loses_no_gradient_of_a_checkpoint(loads: bool):
         state = master.state_dict()
     (pending,), sums = state["extra"]["pending"], state["centers"][-1]["float32"]
     assert (pending + sums).tolist() == [5, 5]
+
+
+def pair(*, frozen: bool = False) -> list[tuple[torch.nn.Parameter, Dogwild]]:
+    """A master, whose parameter may be frozen, and a worker."""
+    box, team = ModelBox(), []
+    for number in range(2):
+        x = torch.nn.Parameter(torch.ones(2), requires_grad=not (frozen and number == 0))
+        sgd, options = torch.optim.SGD([x], lr=1.0), {"pause_s": None, "workers": 2}
+        team.append(
+            (x, Dogwild(sgd, box, "run", is_master=number == 0, rank=number, **options))
+        )
+    return team
+
+
+def test_a_worker_whose_model_was_changed_goes_on_from_the_center():
+    _, (x, worker) = pair()
+    with torch.no_grad():
+        x.add_(1.0)
+    with pytest.raises(ConfigError, match="center_into"):
+        worker.step()
+    worker.center_into(torch.nn.ParameterList([x]))
+    worker.step()
+    assert x.tolist() == [1, 1]
+
+
+def test_a_parameter_that_the_master_has_frozen_ignores_the_gradients_of_others():
+    (x, master), (y, worker) = pair(frozen=True)
+    y.grad = torch.ones(2)
+    worker.step()
+    worker.stream()
+    master.stream()
+    master.step()
+    assert x.tolist() == [1, 1]
+
+
+def test_a_gradient_that_was_sent_is_not_sent_again_after_a_load():
+    (_, master), (y, worker) = pair()
+    y.grad = torch.ones(2)
+    worker.step()
+    state = worker.state_dict()
+    worker.stream()
+    worker.load_state_dict(state)
+    worker.stream()
+    assert master.state_dict()["centers"][-1]["float32"].tolist() == [1, 1]
+
+
+def test_a_step_during_a_turn_counts_as_sent_by_the_next_one(monkeypatch):
+    _, (_, worker) = pair()
+    worker.step()
+    with monkeypatch.context() as patch:
+        patch.setattr(worker, "_work", lambda *_: worker.step())
+        worker.stream()
+    assert (worker.state_dict()["shared"], worker.steps) == (1, 2)
+    worker.stream()
+    assert worker.state_dict()["shared"] == 2
+
+
+def test_a_master_steps_with_sparse_gradients_by_any_rule():
+    table = torch.nn.Embedding(3, 2, sparse=True)
+    adam = torch.optim.Adam(table.parameters(), lr=0.1)
+    master = Dogwild(adam, ModelBox(), "run", is_master=True, pause_s=None, workers=1)
+    before = table.weight.detach().clone()
+    table(torch.tensor([1])).sum().backward()
+    master.step()
+    assert ((table.weight - before).abs() > 0.05).tolist()[1] == [True, True]

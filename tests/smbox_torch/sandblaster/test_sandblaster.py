@@ -19,6 +19,7 @@ from smbox.errors import (
 from smbox.testing.lbfgs import lbfgs
 from smbox_torch import Sandblaster, SandblasterWorker
 from smbox_torch.demo.digits import load
+from smbox_torch.sandblaster.scheduler import PortionScheduler
 
 pytestmark = pytest.mark.shares
 
@@ -185,3 +186,34 @@ def test_models_that_do_not_fit_are_refused(box):
         other = torch.zeros(4, requires_grad=True)
         with pytest.raises(ConfigError, match="differ from those of the run"):
             SandblasterWorker(box, [other], run, rank=0)
+        wide = torch.zeros(3, requires_grad=True, dtype=torch.float64)
+        with pytest.raises(ConfigError, match="differ from those of the run"):
+            SandblasterWorker(box, [wide], run, rank=0)
+
+
+def test_workers_that_find_the_run_find_its_initial_x(box, monkeypatch):
+    run, found, begin = name(), [], PortionScheduler.open
+
+    def open_(portions):
+        found.extend(box.attach(f"{run}.x").get().tolist())
+        begin(portions)
+
+    monkeypatch.setattr(PortionScheduler, "open", open_)
+    with Sandblaster(box, [torch.ones(3)], run, workers=1, portions=1):
+        assert found == [1, 1, 1]
+
+
+def test_a_loss_may_replace_the_gradients(box, follow):
+    run, x = name(), torch.full((3,), 5.0, dtype=torch.float64)
+
+    def loss_of(own):
+        own.grad = None
+        return own.square().sum()
+
+    with ThreadPoolExecutor(1) as pool:
+        with Sandblaster(box, [x], run, workers=1, portions=2) as optimizer:
+            worker = pool.submit(follow, run, loss_of)
+            done = optimizer.step()
+            assert optimizer.vectors.gradient.get().tolist() != [0, 0, 0]
+            assert (done.size > 0, done.evaluations >= 2) == (True, True)
+        worker.result(WAIT_S)

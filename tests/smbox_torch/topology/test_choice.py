@@ -212,4 +212,8 @@ def test_the_table_shows_links_groups_and_predictions():
     shown = str(chosen(links_of([2, 2])))
     assert "250.0 / 250.0" in shown
     assert "{0,1}@0 {2,3}@2" in shown
+    assert "0.20, 12.5 / 12.5" in shown
+    assert shown.count("4000 / 4000*") == 4
+    assert [line.strip()[0] for line in shown.splitlines() if "@0 {2,3}" in line] == [">"]
+    assert shown.count(">") == 1
     assert "times as long" in shown
