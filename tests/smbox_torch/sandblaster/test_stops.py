@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -10,7 +11,8 @@ import torch
 
 from smbox.errors import RequestTimeoutError
 from smbox_torch import Sandblaster
-from smbox_torch.sandblaster.scheduler import PortionScheduler
+from smbox_torch.sandblaster.scheduler import PortionScheduler, Report
+from smbox_torch.sandblaster.shared_state import Ticket
 
 pytestmark = pytest.mark.shares
 
@@ -99,3 +101,53 @@ def test_a_step_after_an_evaluation_that_failed_has_the_whole_gradient(
                 ends.append(optimizer.vectors.x.get().tolist())
             worker.result(WAIT_S)
     assert ends[0] == ends[1]
+
+
+def script(optimizer, *losses):
+    """Let each evaluation find the gradient 1 and the next of these losses, or raise it."""
+    left = iter(losses)
+    optimizer.portions.slots[0].put(np.ones(4))
+
+    def reports(_):
+        loss = next(left)
+        if isinstance(loss, BaseException):
+            raise loss
+        yield Report(0, Ticket(1, 0), loss)
+
+    optimizer.portions.reports = reports
+
+
+@pytest.fixture
+def scripted(node, run):
+    x = torch.zeros(4, dtype=torch.float64)
+    with Sandblaster(node, [x], run, workers=1, portions=1) as optimizer:
+        yield optimizer
+
+
+def test_a_trial_must_be_finite_and_lower_by_a_share_of_the_slope(scripted):
+    script(scripted, 1.0, -math.inf, 1.0 - 0.5e-4, 0.9, 0.8)  # the slope is 4, t = 1/2, ...
+    assert scripted.step() == (0.9, 0.125, 4, "")
+    assert scripted.vectors.x.get().tolist() == [-0.125] * 4
+    assert scripted.step().evaluations == 1  # f and g at x are known
+
+
+def test_a_step_that_was_interrupted_leaves_x_and_the_next_begins_there(scripted):
+    script(scripted, 1.0, KeyboardInterrupt(), 1.0, 0.5)
+    with pytest.raises(KeyboardInterrupt):
+        scripted.step()
+    assert scripted.vectors.x.get().tolist() == [0] * 4
+    assert scripted.step() == (0.5, 0.5, 2, "")
+
+
+def test_a_trial_that_could_not_be_undone_is_undone_by_the_next_step(scripted, monkeypatch):
+    def refuse():
+        raise ConnectionError
+
+    script(scripted, 1.0, RequestTimeoutError("no report"), 1.0, 0.5)
+    with monkeypatch.context() as patch:
+        patch.setattr(scripted.vectors, "undo", refuse)
+        with pytest.raises(ConnectionError):
+            scripted.step()
+    assert scripted.vectors.x.get().tolist() == [-0.5] * 4
+    assert scripted.step() == (0.5, 0.5, 2, "")
+    assert scripted.vectors.x.get().tolist() == [-0.5] * 4

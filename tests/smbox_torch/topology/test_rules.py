@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from smbox.errors import ConfigError
 from smbox_torch.topology import Link, Links, Topology, choose
 from smbox_torch.topology.prediction import exchange_s, mean_s, move_s
 
@@ -52,3 +53,21 @@ def test_the_slowest_group_is_what_a_choice_costs():
     assert cut.mean_s == mean_s(links, two, node, nbytes) > 0
     assert cut.exchange_s == exchange_s(links, (alone, two[0]), cut.center, nbytes) + move
     assert cut.step_s == cut.mean_s + cut.exchange_s / 1000
+
+
+def test_a_transfer_takes_its_latency_and_its_bytes_at_the_rate_of_its_way():
+    link = Link(1.0, 100.0, 50.0)
+    links = Links(((link,), (link,), (link,)), (7,), (0, 0, 1), ("a", "b"))
+    assert (link.put_s(100), link.get_s(100)) == (2.0, 3.0)
+    assert links.distances(100).tolist() == [[0, 0, 5], [0, 0, 5], [5, 5, 0]]
+    assert exchange_s(links, (2,), 0, 100) == 3.0
+    assert move_s(links, (0, 1), 0, 100) == 0.0  # they share memory
+    assert [links.name_of(rank) for rank in range(3)] == ["a", "a", "b"]
+    with pytest.raises(ConfigError, match="names"):
+        Links(links.rows, (7,), (0, 0, 2), ("a", "b"))
+
+
+def test_the_best_link_of_any_worker_shows_what_the_node_can_take():
+    slow, fast = Link(0.0, 10.0, 10.0), Link(0.0, 100.0, 100.0)
+    links = Links(((slow,), (slow,), (fast,)), (0,), (0, 1, 2))
+    assert mean_s(links, (0, 1), 0, 100) == 20.0  # both at once
