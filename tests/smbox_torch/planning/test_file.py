@@ -24,6 +24,7 @@ def test_what_is_not_told_has_a_default():
     file = read(LEAST.encode(), is_measured=False)
     assert file.plan.methods == tuple(METHODS)
     assert (min(file.plan.workers), max(file.plan.workers)) == (2, 1000)
+    assert (file.node.rate_gbytes, file.plan.per_host) == (1.0, 2)
     assert (file.plan.period, file.node.nodes, file.network.latency_ms) == (10, 2, 0.0)
 
 

@@ -11,6 +11,7 @@ import torch
 
 from smbox.errors import RequestTimeoutError
 from smbox_torch import Sandblaster
+from smbox_torch.sandblaster.node_lbfgs import Pair
 from smbox_torch.sandblaster.scheduler import PortionScheduler, Report
 from smbox_torch.sandblaster.shared_state import Ticket
 
@@ -151,3 +152,12 @@ def test_a_trial_that_could_not_be_undone_is_undone_by_the_next_step(scripted, m
     assert scripted.vectors.x.get().tolist() == [-0.5] * 4
     assert scripted.step() == (0.5, 0.5, 2, "")
     assert scripted.vectors.x.get().tolist() == [-0.5] * 4
+
+
+@pytest.mark.parametrize("slope", [-1.0, 0.0, math.inf])
+def test_a_direction_that_is_no_descent_gives_way_to_the_gradient(scripted, monkeypatch, slope):
+    script(scripted, 1.0, 0.5)
+    vectors, direct = scripted.vectors, scripted.vectors.direct
+    vectors.pairs.append(Pair(scripted.portions.slots[0], vectors.gradient, 1.0, 1.0))
+    monkeypatch.setattr(vectors, "direct", lambda: slope if vectors.pairs else direct())
+    assert scripted.step() == (0.5, 0.5, 2, "")
