@@ -13,11 +13,18 @@ import pytest
 import torch
 
 import smbox
-from smbox.errors import ConfigError, RegionExistsError, RegionNotFoundError, WorkerLostError
+from smbox.errors import (
+    ConfigError,
+    ConnectError,
+    RegionExistsError,
+    RegionNotFoundError,
+    WorkerLostError,
+)
 from smbox.member_record import Record
 from smbox_torch import Sandblaster, SandblasterWorker
 from smbox_torch.sandblaster import coordinator_lease, tickets
 from smbox_torch.sandblaster.coordinator_lease import CoordinatorLease, CoordinatorWatch
+from smbox_torch.sandblaster.run_regions import RunRegions
 from smbox_torch.sandblaster.scheduler import PortionScheduler
 
 pytestmark = pytest.mark.shares
@@ -202,3 +209,30 @@ def test_a_coordinator_that_left_just_before_its_end_has_left_and_not_died(
         patch.setattr(Record, "is_known_dead", leave_and_end)
         assert "the coordinator left without" in str(watch.lost())
     lease.release()
+
+
+def test_a_region_that_another_process_freed_is_no_error_at_the_end(box, run, names_of):
+    portions = PortionScheduler(box, run, 1, 2, 3, "float32")
+    box.free(portions.slots[0])
+    portions.close()
+    assert not names_of(box, run)
+
+
+class Losing:
+    """A box that is cut off after its first region."""
+
+    def create(self, name, **_):
+        if name.endswith(".second"):
+            raise RegionExistsError("the name is in use")
+        return name
+
+    def free(self, _):
+        raise ConnectError("no node answers")
+
+
+def test_the_error_that_ended_a_start_is_told_and_not_that_of_its_undoing():
+    regions = RunRegions(Losing(), "run")
+    undoing = regions.free_on_error()
+    regions.create("first")
+    with pytest.raises(RegionExistsError), undoing:
+        regions.create("second")
