@@ -273,3 +273,24 @@ def test_a_worker_learns_of_the_end_wherever_it_is(run, box, names_of):
 def test_a_worker_without_a_coordinator_is_told(node):
     with pytest.raises(RegionNotFoundError):
         Tickets(node, "nobody", 0, 0.05)
+
+
+def test_idle_workers_repeat_different_portions(run, box):
+    portions, name, _ = run(4, 3)
+    dead, *idle = (Tickets(box, name, rank, WAIT_S) for rank in range(3))
+    portions.begin()
+    assert [dead.draw().portion for _ in range(4)] == [0, 1, 2, 3]
+    assert [each.draw().portion for each in idle] == [0, 1]
+    portions.close()
+
+
+def test_regions_freed_by_a_node_that_stops_are_no_end(run, box, monkeypatch):
+    portions, name, _ = run(1, 1)
+    worker = Tickets(box, name, 0, WAIT_S)
+    portions.begin()
+    ticket = worker.draw()
+    portions.close()
+    monkeypatch.setattr(type(box), "stats", lambda _: {}["no node answers"])
+    for work_on in (worker.draw, lambda: do(worker, ticket)):
+        with pytest.raises(KeyError, match="no node"):
+            work_on()
