@@ -215,10 +215,8 @@ class StageBuilder:
         """Offer this stage's output, and wait until all downstream stages agree."""
         self._has_offered = True
         downstream.offer(offer)
-        try:
-            refusal = downstream.await_answer(self._stages)
-        finally:
-            downstream.free()
+        refusal = downstream.await_answer(self._stages)
+        downstream.free()  # after an error, refuse must find an answer that nobody has read
         self._downstream_settled = True
         if refusal is not None:
             raise refusal.error(self._stages)

@@ -8,12 +8,15 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 import pytest
+import torch
+from torch import nn
 
 from smbox import Region
 from smbox.errors import RequestTimeoutError, WorkerLostError
 from smbox.member_record import Record
 from smbox_torch.pipeline import agreement
 from smbox_torch.pipeline.agreement import Boundary, Offer, Refusal, Settings
+from smbox_torch.pipeline.building import StageBuilder
 from smbox_torch.pipeline.stages import Stages
 from smbox_torch.workers.joining import team_of
 
@@ -170,3 +173,21 @@ def test_a_refusal_that_replaces_an_offer_while_it_is_read_is_found(node, name, 
         assert Boundary.await_offer(node, name, 0, stages)[1] == refusal
     boundary.free()
     first.leave()
+
+
+def test_two_neighbours_that_refuse_at_once_leave_no_message(node, name, left, monkeypatch):
+    """Stage 1 answers while stage 0, too, finds that stage 2 was lost."""
+    first, second = (team_of(node, name, 3, rank=rank, lease_s=LEASE_S) for rank in range(2))
+    lost = WorkerLostError("stage 2 died", stage=2, how="died")
+
+    def answered_and_lost(boundary: Boundary, _: Stages) -> None:
+        boundary.refuse_upstream(Refusal("ended", "", 2, "died"))
+        raise lost
+
+    monkeypatch.setattr(Boundary, "await_answer", answered_and_lost)
+    builder = StageBuilder(node, name, Stages(node, first, 3, LONG_S), 3)
+    with pytest.raises(WorkerLostError):
+        builder.build(Settings(3, 2, "1f1b", 2), nn.Linear(2, 2), torch.ones(4, 2))
+    assert left(node, name) == []
+    for team in (first, second):
+        team.leave()
