@@ -167,14 +167,14 @@ def _no_leak() -> Iterator[None]:
 @contextmanager
 def _preloading(name: str) -> Iterator[str]:
     """Start a server that forks programs with modules imported; yield its Python's path."""
-    program = str(TESTS / "preloaded.py")
     modules = [each for each in PRELOADED_MODULES[name] if find_spec(each.partition(".")[0])]
     with tempfile.TemporaryDirectory() as folder:
         made, path = Path(folder, "python"), f"{folder}/socket"
-        words = (sys.executable, "-IS", program, path, sys.executable)
+        asks = str(TESTS / "ask_preloaded.py")
+        words = (sys.executable, "-IS", asks, path, sys.executable)
         made.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
         made.chmod(0o755)
-        serve = [sys.executable, program, path, "serve", *modules]
+        serve = [sys.executable, str(TESTS / "preloaded.py"), path, *modules]
         environment = os.environ | {"HF_HUB_OFFLINE": "1"}  # it is read at the import
         with subprocess.Popen(serve, env=environment, stdout=subprocess.PIPE) as server:
             PRELOADED.add(server.pid)

@@ -1,10 +1,10 @@
 """A Python that starts with PyTorch imported: a fork of a server process that has imported it.
 
-    python preloaded.py SOCKET serve [MODULE]...  # prints "ready" when it listens
-    python preloaded.py SOCKET PYTHON [-P] [-u] -c CODE [ARGUMENT]...
-    python preloaded.py SOCKET PYTHON [-P] [-u] -m NAME [ARGUMENT]...
-    python preloaded.py SOCKET PYTHON [-P] [-u] FILE.py [ARGUMENT]...
-    python preloaded.py SOCKET PYTHON [-P] [-u] FOLDER [ARGUMENT]...  # its __main__.py
+    python preloaded.py SOCKET [MODULE]...  # prints "ready" when it listens
+    python ask_preloaded.py SOCKET PYTHON [-P] [-u] -c CODE [ARGUMENT]...
+    python ask_preloaded.py SOCKET PYTHON [-P] [-u] -m NAME [ARGUMENT]...
+    python ask_preloaded.py SOCKET PYTHON [-P] [-u] FILE.py [ARGUMENT]...
+    python ask_preloaded.py SOCKET PYTHON [-P] [-u] FOLDER [ARGUMENT]...  # its __main__.py
 
 The first form is the server. The other forms run a program as ``python -c CODE`` and so on do,
 but save the 3 s of processor time for the imports of torch, its optimizers and each MODULE.
@@ -20,21 +20,20 @@ of what the server has imported do not run either.
 """
 
 import array
+import ast
 import contextlib
 import importlib
-import json
 import os
 import select
 import signal
 import socket
 import struct
 import sys
-from functools import partial
+
+from ask_preloaded import FLAGS, MAIN
 
 PART = 1 << 16
-MAIN = "__main__.py"
 NO_FILE = "<string>"
-FLAGS = {"-P", "-u"}
 CREDENTIALS = struct.Struct("3i")
 NAMESPACES = {
     "user": 0x10000000,
@@ -44,7 +43,6 @@ NAMESPACES = {
     "pid": 0x20000000,
     "net": 0x40000000,
 }
-PASSED = (signal.SIGINT, signal.SIGTERM)
 RUN_MODULE = """
 import runpy, sys
 runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
@@ -117,7 +115,7 @@ def keep(connection: socket.socket) -> list[str]:
     pid = os.fork()
     if pid == 0:
         connection.close()
-        return become(json.loads(told), files)
+        return become(ast.literal_eval(told.decode()), files)
     for file in {*files, 0, 1, 2}:
         os.close(file)
     ended = os.pidfd_open(pid)
@@ -177,58 +175,6 @@ def modules_of(environment: dict[str, str]) -> list[str]:
     return [each for each in environment.get("PYTHONPATH", "").split(os.pathsep) if each]
 
 
-def inherited() -> list[int]:
-    """Return the open descriptors of this process."""
-    numbers = map(int, os.listdir("/proc/self/fd"))  # and that of the listing, closed now
-    return sorted(each for each in numbers if os.path.exists(f"/proc/self/fd/{each}"))
-
-
-def is_program(words: list[str]) -> bool:
-    """Return True if these arguments of Python name a program that can be forked."""
-    first = "".join(words[:1])
-    if first in FLAGS:
-        return is_program(words[1:])
-    is_named = first in {"-c", "-m"} or first.endswith(".py")
-    return is_named or os.path.isfile(os.path.join(first, MAIN))
-
-
-def ask(path: str, words: list[str]) -> int:
-    """Ask the server to fork a program, and wait for its end."""
-    files = array.array("i", inherited())
-    told = {
-        "words": words,
-        "environment": dict(os.environ),
-        "folder": os.getcwd(),
-        "files": list(files),
-        "python": f"{os.path.dirname(path)}/python",
-    }
-    signal.pthread_sigmask(signal.SIG_BLOCK, PASSED)
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.connect(path)
-        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, files)]
-        line = json.dumps(told).encode() + b"\n"
-        sent = connection.sendmsg([line], rights)
-        if line[sent:]:  # a fast program has ended: then to send nothing fails, too
-            connection.sendall(line[sent:])
-        for sign in PASSED:
-            signal.signal(sign, partial(pass_on, connection))
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED)
-        for file in files:
-            os.close(file)
-        ended = int(connection.recv(PART) or b"1")
-    if ended < 0:
-        with contextlib.suppress(OSError):  # fails for SIGKILL, which has no handler
-            signal.signal(-ended, signal.SIG_DFL)
-        os.kill(os.getpid(), -ended)
-    return ended
-
-
-def pass_on(connection: socket.socket, sign: int, _: object) -> None:
-    """Forward a signal to the program, unless it has ended."""
-    with contextlib.suppress(OSError):
-        connection.sendall(bytes([sign]))
-
-
 def prepare(words: list[str]) -> tuple[str, str]:
     """Set sys.argv and sys.path as Python does; return the source and its file name."""
     if words[0] in FLAGS:
@@ -253,17 +199,6 @@ def prepare(words: list[str]) -> tuple[str, str]:
         return file.read(), path
 
 
-def main() -> tuple[str, str]:
-    """Serve, or run a program; in a program, return its source and its file name."""
-    path, *words = sys.argv[1:]
-    if words[0] == "serve":
-        return prepare(serve(path, words[1:]))
-    python, *words = words
-    if not is_program(words):
-        os.execv(python, [python, *words])
-    os._exit(ask(path, words))
-
-
 def end(code: int) -> None:
     """End this process as Python does, but without destroying its modules.
 
@@ -283,7 +218,7 @@ def end(code: int) -> None:
 
 
 if __name__ == "__main__":
-    __program__, __file__ = main()
+    __program__, __file__ = prepare(serve(sys.argv[1], sys.argv[2:]))
     __code__ = compile(__program__, __file__, "exec")
     __end__ = end
     if __file__ == NO_FILE:

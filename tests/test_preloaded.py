@@ -162,7 +162,7 @@ def test_an_error_and_a_signal_end_it_as_they_would(preloaded: str):
 
 
 def test_its_server_ends_with_who_has_started_it(tmp_path: Path):
-    words = [sys.executable, PROGRAM, str(tmp_path / "socket"), "serve"]
+    words = [sys.executable, PROGRAM, str(tmp_path / "socket")]
     with subprocess.Popen(words, stdout=subprocess.PIPE) as server:
         assert server.stdout.readline() == b"ready\n"
         server.stdout.close()
