@@ -1,12 +1,15 @@
-"""A tensor of a subclass that has no memory of its own."""
+"""A tensor of a subclass that has no memory of its own, and a box that calls a hook."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from torch.utils._pytree import tree_map_only
+
+from smbox import Box
 
 
 class Wrapped(torch.Tensor):
@@ -31,3 +34,50 @@ class Wrapped(torch.Tensor):
 def wrapped() -> Callable[[torch.Tensor], torch.Tensor]:
     """``wrapped(tensor)``: a tensor of a subclass, with the same values."""
     return Wrapped
+
+
+Hook = Callable[[str, Any], Callable[..., Any] | None]
+
+
+class HookedBox:
+    """A box that calls ``before(verb, region)`` before each put, put_nb and get_nb of a buffer.
+
+    Buffers are regions of a publication. A function that it returns is called instead.
+    """
+
+    def __init__(self, box: Any, before: Hook) -> None:
+        self._box, self._before = box, before
+
+    __class__ = Box  # for smbox.join
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._box, name)
+
+    def create(self, *args: Any, **more: Any) -> Any:
+        return self._hooked(self._box.create(*args, **more))
+
+    def attach(self, *args: Any, **more: Any) -> Any:
+        return self._hooked(self._box.attach(*args, **more))
+
+    def _hooked(self, region: Any) -> Any:
+        return _HookedRegion(region, self._before) if ".buffer-" in region.name else region
+
+
+class _HookedRegion:
+    def __init__(self, region: Any, before: Hook) -> None:
+        self._region = region
+        self._before = before
+
+    def __getitem__(self, part: slice) -> Any:
+        return _HookedRegion(self._region[part], self._before)
+
+    def __getattr__(self, name: str) -> Any:
+        is_hooked = name in {"put", "put_nb", "get_nb"}
+        instead = self._before(name, self._region) if is_hooked else None
+        return instead or getattr(self._region, name)
+
+
+@pytest.fixture
+def hooked() -> type[HookedBox]:
+    """``hooked(box, before)``: a box that calls ``before`` first."""
+    return HookedBox
