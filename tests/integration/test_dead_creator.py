@@ -44,8 +44,8 @@ box.free(region)
 
 
 @pytest.mark.parametrize("transport", ["shm", "tcp"])
-def test_a_creator_killed_before_it_has_published(place, transport):
-    process = place.script(DIES_BEFORE_PUBLISHING, transport)
+def test_a_creator_killed_before_it_has_published(place, preloaded, transport):
+    process = place.script(DIES_BEFORE_PUBLISHING, transport, python=preloaded)
     assert process.wait(60) == -signal.SIGKILL
     box = place.box(transport)
     with pytest.raises(smbox.RegionNotFoundError):
@@ -57,10 +57,11 @@ def test_a_creator_killed_before_it_has_published(place, transport):
     assert (box.attach("some").get() == 8).all()
 
 
-def test_a_client_killed_when_it_has_asked_to_free(place):
+def test_a_client_killed_when_it_has_asked_to_free(place, preloaded):
     box = place.box()
     region = box.create("some", 4)
-    assert place.script(DIES_FREEING, "tcp").wait(60) == -signal.SIGKILL
+    script = place.script(DIES_FREEING, "tcp", python=preloaded)
+    assert script.wait(60) == -signal.SIGKILL
     with contextlib.suppress(smbox.RegionNotFoundError, smbox.RegionFreedError):
         box.free("some")  # unless its last message had arrived
     with pytest.raises(smbox.RegionFreedError):

@@ -72,9 +72,9 @@ print("done", struck, longest_s, flush=True)
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_no_call_outlasts_its_timeout_whatever_was_interrupted_before(place, seed):
+def test_no_call_outlasts_its_timeout_whatever_was_interrupted_before(place, preloaded, seed):
     place.box().create("w", NBYTES // 4)
-    process = place.script(STRIKES, "tcp", seed)
+    process = place.script(STRIKES, "tcp", seed, python=preloaded)
     signals = {"stop": signal.SIGSTOP, "go": signal.SIGCONT}
     while (word := process.stdout.readline().strip()) in signals:
         place.node.send(signals[word])
@@ -138,10 +138,10 @@ for round in range(20):
 """
 
 
-def test_an_interrupted_snapshot_leaves_no_copy_at_the_node(place):
+def test_an_interrupted_snapshot_leaves_no_copy_at_the_node(place, preloaded):
     box = place.box()
     box.create("w", NBYTES, "uint8")
-    process = place.script(SNAPSHOTS, "tcp", 3)
+    process = place.script(SNAPSHOTS, "tcp", 3, python=preloaded)
     struck = 0
     for _ in range(20):
         line = process.stdout.readline()
@@ -161,11 +161,11 @@ sys.stdin.readline()
 """
 
 
-def test_clients_that_crash_after_counting_leave_room(place):
+def test_clients_that_crash_after_counting_leave_room(place, preloaded):
     """Each client may ask again for its answer: the node keeps 8 bytes, not a 16 MiB ring."""
     box = place.box()
     before = box.stats()["used_nbytes"]
-    clients = [place.script(COUNTS, "tcp", index % 2) for index in range(4)]
+    clients = [place.script(COUNTS, "tcp", index % 2, python=preloaded) for index in range(4)]
     for client in clients:
         assert client.stdout.readline() == "ready\n"
         client.kill()
@@ -182,11 +182,11 @@ sys.stdin.readline()
 """
 
 
-def test_clients_that_crash_after_an_exchange_leave_room(place):
+def test_clients_that_crash_after_an_exchange_leave_room(place, preloaded):
     box = place.box()
     box.create("center", MIB)
     before = box.stats()["used_nbytes"]
-    clients = [place.script(EXCHANGES, "tcp") for _ in range(2)]
+    clients = [place.script(EXCHANGES, "tcp", python=preloaded) for _ in range(2)]
     for client in clients:
         assert client.stdout.readline() == "ready\n"
     assert box.stats()["used_nbytes"] - before > 32 * MIB

@@ -83,8 +83,8 @@ print(struck)
 
 @pytest.mark.parametrize("transport", ["shm", "tcp"])
 @pytest.mark.parametrize("seed", [1, 2])
-def test_all_or_nothing_of_every_stripe_whenever_it_strikes(place, transport, seed):
-    process = place.script(INTERRUPTED, transport, seed, STRIKES)
+def test_all_or_nothing_of_every_stripe_whenever_it_strikes(place, preloaded, transport, seed):
+    process = place.script(INTERRUPTED, transport, seed, STRIKES, python=preloaded)
     told, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors
     assert int(told) == STRIKES, "it seldom struck inside a call"
@@ -112,8 +112,8 @@ print("the rest is undone" if region.version <= changes else "all was done first
 """
 
 
-def test_a_signal_comes_through_in_a_long_batch_on_mapped_memory(place):
-    process = place.script(LONG_BATCH, "shm")
+def test_a_signal_comes_through_in_a_long_batch_on_mapped_memory(place, preloaded):
+    process = place.script(LONG_BATCH, "shm", python=preloaded)
     told, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors
     assert told.strip() == "the rest is undone"

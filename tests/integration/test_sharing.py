@@ -134,9 +134,12 @@ except smbox.RegionExistsError:
 
 
 @pytest.mark.parametrize("exist", ["ok", "error"])
-def test_exactly_one_of_many_creators_wins(place, exist):
+def test_exactly_one_of_many_creators_wins(place, preloaded, exist):
     ways = ["shm", "tcp"] * 4
-    creators = [place.script(CREATES, way, index, exist) for index, way in enumerate(ways)]
+    creators = [
+        place.script(CREATES, way, index, exist, python=preloaded)
+        for index, way in enumerate(ways)
+    ]
     for creator in creators:
         assert creator.stdout.readline() == "ready\n"
     for creator in creators:
