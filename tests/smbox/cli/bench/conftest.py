@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 
+from smbox.cli.bench import crowd, lab as bench_lab
 from smbox.cli.bench.lab import Lab, Scale, open_lab
 
 TINY = Scale(
@@ -18,6 +20,15 @@ TINY = Scale(
     crowd_s=0.05,
     memory="256MiB",
 )
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick_programs(preloaded: str) -> Iterator[None]:
+    """Start the nodes, peers and workers of the benchmark as forks, which takes less time."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (bench_lab, crowd):
+            patch.setattr(module, "sys", SimpleNamespace(executable=preloaded))
+        yield
 
 
 @pytest.fixture(scope="module")
