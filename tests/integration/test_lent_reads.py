@@ -15,7 +15,7 @@ from smbox.memory.layout import STRIPE_NBYTES
 pytestmark = pytest.mark.shares
 
 NBYTES = 48 * STRIPE_NBYTES  # 24 MiB: lent by default
-READS = 8
+READS = 4
 
 WRITES = """
 region = box.attach("w")
