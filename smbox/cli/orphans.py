@@ -71,8 +71,8 @@ def _look_at(node: str, segments: tuple[str, ...]) -> NodeSegments:
 def _recorded_owner(node: str) -> tuple[int, int] | None:
     """Return pid and start time of the last owner, or None if no superblock contains them."""
     try:
-        with Segment.attach(layout.name_of(node, "node")) as superblock:
-            words = superblock.words(0, layout.PAGE_NBYTES // layout.WORD_NBYTES)
+        superblock = Segment.attach(layout.name_of(node, "node"))
+        words = superblock.words(0, layout.PAGE_NBYTES // layout.WORD_NBYTES)
     except SegmentError:
         return None
     known = [Superblock.MAGIC_VALUE, layout.FORMAT]

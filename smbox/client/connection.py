@@ -138,8 +138,8 @@ class Identity:
         if challenge is None or self._node_uuid.hex() not in {"", challenge.node_uuid}:
             return False
         name = layout.name_of(challenge.node_name, "cookie")
-        with contextlib.suppress(SegmentError), Segment.attach(name) as segment:
-            self._cookie, self._challenge = segment.bytes.tobytes(), challenge
+        with contextlib.suppress(SegmentError):
+            self._cookie, self._challenge = Segment.attach(name).bytes.tobytes(), challenge
             # Another node at this address is refused from now on.
             self._node_uuid = bytes.fromhex(challenge.node_uuid)
             return True

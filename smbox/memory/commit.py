@@ -137,16 +137,15 @@ def recover_held(region: MappedRegion, stripe: int) -> None:
     row = region.table[stripe]
     if not int(row[Stripe.SEQUENCE]) & Stripe.OPEN:
         return
-    with journal.attach_slot(region.node, int(row[Stripe.WRITER])) as slot:
-        ring = _ring_room(region.node, slot) if ring_needed(slot) else None
-        recover, header = library.load().short.smbox_recover, orders.address_of(slot.bytes)
-        old = 0 if ring is None else orders.address_of(ring)
-        result = recover(region.block.address, stripe, header, old)
-        if result != Result.DONE:
-            raise SegmentError(
-                f"the journal of stripe {stripe} of {region.spec.name!r} is damaged",
-                slot=slot.name,
-            )
+    slot = journal.attach_slot(region.node, int(row[Stripe.WRITER]))
+    ring = _ring_room(region.node, slot) if ring_needed(slot) else None
+    recover, header = library.load().short.smbox_recover, orders.address_of(slot.bytes)
+    old = 0 if ring is None else orders.address_of(ring)
+    result = recover(region.block.address, stripe, header, old)
+    if result != Result.DONE:
+        raise SegmentError(
+            f"the journal of stripe {stripe} of {region.spec.name!r} is damaged", slot=slot.name
+        )
 
 
 def ring_needed(slot: Segment) -> int:
@@ -195,14 +194,13 @@ def sweep_slot(node: str, slot_id: int, locks: LockFile, channels: ChannelTable)
             slot = journal.attach_slot(node, slot_id)
         except NoSegmentError:
             return False
-        with slot:
-            ring = ring_needed(slot)
-            channels.pinned_rings.add(ring)
-            is_recovered = _recover_all(node, slot_words(slot), locks, channels)
-            if is_recovered:
-                slot.unlink()
-                channels.release_ring(ring)
-            return is_recovered
+        ring = ring_needed(slot)
+        channels.pinned_rings.add(ring)
+        is_recovered = _recover_all(node, slot_words(slot), locks, channels)
+        if is_recovered:
+            slot.unlink()
+            channels.release_ring(ring)
+        return is_recovered
     finally:
         locks.unlock(byte)
 
@@ -244,6 +242,4 @@ def _recover_region(
             recover_stripe(region, stripe, locks)
     except StripeBusy:
         return False
-    finally:
-        region.close()
     return True

@@ -132,8 +132,7 @@ def living_pid(node: str, slot_id: int) -> int:
     """Return the pid of the slot's writer; 0 if it is dead or cannot be determined."""
     with suppress(SegmentError, SystemLimitError):
         if is_alive(node, slot_id):
-            with attach_slot(node, slot_id) as segment:
-                return int(slot_words(segment)[Slot.PID])
+            return int(slot_words(attach_slot(node, slot_id))[Slot.PID])
     return 0
 
 

@@ -210,11 +210,11 @@ def _cookie_of(name: str) -> bytes:
     def fill(segment: Segment) -> None:
         segment.bytes[:] = list(secrets.token_bytes(COOKIE_NBYTES))
 
-    with attach_or_create(name, layout.name_of(name, "cookie"), COOKIE_NBYTES, fill) as segment:
-        if segment.nbytes != COOKIE_NBYTES:
-            raise SegmentError(
-                f"segment {segment.name} is damaged: it does not have {COOKIE_NBYTES} bytes;"
-                " remove it: the node creates another",
-                nbytes=segment.nbytes,
-            )
-        return segment.bytes.tobytes()
+    segment = attach_or_create(name, layout.name_of(name, "cookie"), COOKIE_NBYTES, fill)
+    if segment.nbytes != COOKIE_NBYTES:
+        raise SegmentError(
+            f"segment {segment.name} is damaged: it does not have {COOKIE_NBYTES} bytes;"
+            " remove it: the node creates another",
+            nbytes=segment.nbytes,
+        )
+    return segment.bytes.tobytes()

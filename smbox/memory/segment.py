@@ -142,18 +142,12 @@ class Segment:
         self.name = name
 
     def close(self) -> None:
-        """Drop this mapping; its views stay valid."""
+        """Drop this mapping before its last reference ends; its views stay valid."""
         self.bytes = np.empty(0, np.uint8)
 
     def unlink(self) -> None:
         """Remove the name; the memory is freed with its last mapping."""
         unlink(self.name)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 class HasWords(Protocol):

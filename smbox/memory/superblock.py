@@ -145,8 +145,8 @@ def is_stopping(node: str) -> bool:
 def _read(node: str) -> list[int]:
     """Return the words of a node's superblock; zeros if it cannot be read."""
     try:
-        with Segment.attach(layout.name_of(node, "node")) as segment:
-            return [int(word) for word in segment.words(0, Superblock.WORDS)]
+        segment = Segment.attach(layout.name_of(node, "node"))
+        return [int(word) for word in segment.words(0, Superblock.WORDS)]
     except SegmentError:
         return [0] * Superblock.WORDS
 
@@ -160,8 +160,8 @@ def remove_all(node: str) -> None:
     or untrusted segments, which cannot be marked.
     """
     try:
-        with Segment.attach(layout.name_of(node, "node")) as segment:
-            segment.words(0, Superblock.WORDS)[Superblock.STOPPING] = 1
+        segment = Segment.attach(layout.name_of(node, "node"))
+        segment.words(0, Superblock.WORDS)[Superblock.STOPPING] = 1
     except NoSegmentError:  # a removal was killed just before its end
         pass
     except SegmentError:
@@ -173,11 +173,10 @@ def remove_all(node: str) -> None:
 
 def _mark_freed(name: str) -> None:
     try:
-        with Segment.attach(name) as segment:
-            words = segment.words(0, RegionHeader.WORDS)
-            known = [RegionHeader.MAGIC_VALUE, layout.FORMAT]
-            if words[[RegionHeader.MAGIC, RegionHeader.FORMAT]].tolist() == known:
-                words[RegionHeader.STATE] = RegionState.FREED
+        words = Segment.attach(name).words(0, RegionHeader.WORDS)
+        known = [RegionHeader.MAGIC_VALUE, layout.FORMAT]
+        if words[[RegionHeader.MAGIC, RegionHeader.FORMAT]].tolist() == known:
+            words[RegionHeader.STATE] = RegionState.FREED
     except SegmentError:
         _LOG.exception("%s cannot be marked as freed for the clients that map it", name)
 

@@ -89,8 +89,8 @@ def why_not_shared(node: NodeInfo) -> str | None:
         SystemLimitError: a limit of the system keeps it from finding that out.
     """
     try:
-        with Segment.attach(layout.name_of(node.name, "node")) as segment:
-            words = segment.words(0, Superblock.MEMORY_NBYTES + 1)
+        segment = Segment.attach(layout.name_of(node.name, "node"))
+        words = segment.words(0, Superblock.MEMORY_NBYTES + 1)
         LockFile(node.name).close()
     except SegmentError as error:
         return f"the node's memory is not in this /dev/shm ({error.message})"

@@ -269,10 +269,10 @@ def connect(make_peer, context):
         client.setsockopt(zmq.RCVTIMEO, int(WAIT_S * 1000))
         client.connect(node.address)
         name = node.ready["name"]
-        with Segment.attach(name_of(name, "cookie")) as segment:
-            cookie = segment.bytes.tobytes()
-        with Segment.attach(name_of(name, "node")) as segment:
-            uuid = segment.words(0, Superblock.UUID_HIGH + 1)[Superblock.UUID_LOW :].tobytes()
+        segment = Segment.attach(name_of(name, "cookie"))
+        cookie = segment.bytes.tobytes()
+        segment = Segment.attach(name_of(name, "node"))
+        uuid = segment.words(0, Superblock.UUID_HIGH + 1)[Superblock.UUID_LOW :].tobytes()
         challenge = challenge_of(cookie, name, uuid)
         peer = make_peer(client.send_multipart, client.recv_multipart, cookie, challenge)
         if like is not None:

@@ -225,8 +225,7 @@ def _creator(name: str) -> tuple[int, int]:
         pid, pid_started = name.rpartition(BUILDING)[2].split(".")[1:]
         return int(pid), int(pid_started)
     try:
-        with Segment.attach(name) as found:
-            return _creator_in(found)
+        return _creator_in(Segment.attach(name))
     except SegmentError:
         return 0, 0
 

@@ -42,12 +42,12 @@ def make(
     version: int = layout.FORMAT,
 ) -> None:
     LockFile(node, create=True).close()
-    with Segment.create(layout.name_of(node, "node"), Superblock.NBYTES) as superblock:
-        words = superblock.words(0, 16)
-        words[Superblock.MAGIC] = magic
-        words[Superblock.FORMAT] = version
-        words[Superblock.PID] = pid
-        words[Superblock.PID_STARTED] = started
+    superblock = Segment.create(layout.name_of(node, "node"), Superblock.NBYTES)
+    words = superblock.words(0, 16)
+    words[Superblock.MAGIC] = magic
+    words[Superblock.FORMAT] = version
+    words[Superblock.PID] = pid
+    words[Superblock.PID_STARTED] = started
     Segment.create(layout.region_name(node, 4096), 8192).close()
 
 
@@ -208,9 +208,9 @@ def test_a_removal_is_ended_though_clients_still_map_it(node, dead_pid):
     make(node, dead_pid, 12345)
     writer = Writer.create(node)
     assert find(node).state == "in use"
-    with Segment.attach(layout.name_of(node, "node")) as superblock:
-        superblock.words(0, 16)[Superblock.FORMAT] = layout.FORMAT
-        superblock.words(0, 16)[Superblock.STOPPING] = 1
+    superblock = Segment.attach(layout.name_of(node, "node"))
+    superblock.words(0, 16)[Superblock.FORMAT] = layout.FORMAT
+    superblock.words(0, 16)[Superblock.STOPPING] = 1
     assert find(node).state == "dead"
     assert orphans.remove(find(node))
     writer.abandon()

@@ -72,10 +72,10 @@ def test_slots_are_listed_with_who_lives(memory):
 @pytest.mark.parametrize("changed", [1, 1 << 40])  # the format number, the layout's hash
 def test_a_slot_of_another_format_is_refused_and_stays(memory, changed):
     name = layout.slot_name(memory.name, memory.writer.slot_id)
-    with Segment.attach(name) as segment:
-        words = segment.words(0, layout.Slot.WORDS)
-        words[layout.Slot.FORMAT] ^= np.uint64(changed)
-        with pytest.raises(SegmentError, match="of this format"):
-            journal.attach_slot(memory.name, memory.writer.slot_id)
-        assert name in listing("smbox.")
-        words[layout.Slot.FORMAT] ^= np.uint64(changed)
+    segment = Segment.attach(name)
+    words = segment.words(0, layout.Slot.WORDS)
+    words[layout.Slot.FORMAT] ^= np.uint64(changed)
+    with pytest.raises(SegmentError, match="of this format"):
+        journal.attach_slot(memory.name, memory.writer.slot_id)
+    assert name in listing("smbox.")
+    words[layout.Slot.FORMAT] ^= np.uint64(changed)

@@ -133,12 +133,13 @@ def test_a_kernel_that_has_time_is_asked_each_time(monkeypatch, file):
 def test_large_segments_have_huge_pages_where_the_kernel_gives_them(monkeypatch):
     monkeypatch.setattr(mapping, "_next_request_s", -np.inf)  # whatever was slow before
     name = f"smbox.huge-{os.getpid()}"
-    with Segment.create(name, LARGE) as made, Segment.attach(name) as attached:
-        assert not made.bytes.any()
-        made.bytes[:] = 5
-        assert (attached.bytes == 5).all()
-        found = huge_kib(name)
-        made.unlink()
+    made = Segment.create(name, LARGE)
+    attached = Segment.attach(name)
+    assert not made.bytes.any()
+    made.bytes[:] = 5
+    assert (attached.bytes == 5).all()
+    found = huge_kib(name)
+    made.unlink()
     if found == 0:
         pytest.skip("no huge pages of shared memory here: Linux 6.1 has them, unless denied")
     assert found >= 2 * 3 * HUGE_NBYTES // 1024
@@ -147,7 +148,7 @@ def test_large_segments_have_huge_pages_where_the_kernel_gives_them(monkeypatch)
 def test_without_huge_pages_all_is_as_before(monkeypatch):
     monkeypatch.setattr(mapping, "_MADV_COLLAPSE", 9999)  # as a kernel that knows none
     name = f"smbox.small-{os.getpid()}"
-    with Segment.create(name, LARGE) as made:
-        made.bytes[:] = 5
-        assert huge_kib(name) == 0
-        made.unlink()
+    made = Segment.create(name, LARGE)
+    made.bytes[:] = 5
+    assert huge_kib(name) == 0
+    made.unlink()

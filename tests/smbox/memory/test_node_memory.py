@@ -86,8 +86,8 @@ def test_a_slot_that_cannot_be_recovered_stops_neither_start_nor_sweep(
 ):
     region = make(np.arange(2, dtype=np.float32))
     slot_id = leave_open(region, first=0, limit=8)
-    with journal.attach_slot(memory.name, slot_id) as slot:
-        slot.words(0, Slot.WORDS)[damage[0]] = damage[1]
+    slot = journal.attach_slot(memory.name, slot_id)
+    slot.words(0, Slot.WORDS)[damage[0]] = damage[1]
     others = [Writer.create(memory.name) for _ in range(4)]
     for other in others:
         other.abandon()

@@ -135,8 +135,8 @@ def test_a_journal_that_does_not_fit_is_not_believed(memory, make, nbytes, word,
     region = make(np.zeros(nbytes, np.uint8).view(np.float32))
     stripe = region.data[:STRIPE_NBYTES]
     slot_id = leave_open(region, first=0, limit=stripe.size)
-    with journal.attach_slot(memory.name, slot_id) as slot:
-        slot.words(0, Slot.WORDS)[word] = value
+    slot = journal.attach_slot(memory.name, slot_id)
+    slot.words(0, Slot.WORDS)[word] = value
     with pytest.raises(SegmentError):
         add_one(memory, region)
     assert int(region.table[0, Stripe.SEQUENCE]) == Stripe.OPEN
@@ -148,10 +148,10 @@ def test_a_journal_that_does_not_fit_is_not_believed(memory, make, nbytes, word,
 def test_a_dead_writers_slot_stays_as_it_is(memory, region):
     """Rule 1: the node's sweep removes the slot; until then a restart finds its number."""
     slot_id = leave_open(region, first=0, limit=8, state=COMMITTED, channel=(1, 1, 5))
-    with journal.attach_slot(memory.name, slot_id) as slot:
-        before = slot.bytes.tobytes()
-        recover_stripe(region, 0, memory.writer.locks)
-        assert slot.bytes.tobytes() == before
+    slot = journal.attach_slot(memory.name, slot_id)
+    before = slot.bytes.tobytes()
+    recover_stripe(region, 0, memory.writer.locks)
+    assert slot.bytes.tobytes() == before
     memory.sweep_slots()
 
 

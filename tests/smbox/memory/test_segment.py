@@ -85,11 +85,11 @@ def test_more_than_there_is_leaves_nothing(name):
 
 
 def test_names_move(name):
-    with Segment.create(name, 8192) as made:
-        made.rename(name + ".b")
-        assert segment.listing(name) == [name + ".b"]
-        made.unlink()
-        made.unlink()
+    made = Segment.create(name, 8192)
+    made.rename(name + ".b")
+    assert segment.listing(name) == [name + ".b"]
+    made.unlink()
+    made.unlink()
     assert segment.listing(name) == []
 
 

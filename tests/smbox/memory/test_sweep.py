@@ -70,13 +70,11 @@ def test_a_ring_that_undoes_a_held_stripe_is_kept_until_it_has(memory, region, i
     answers.block_for(8)
     ring = answers.ring
     slot_id = leave_open(region, first=0, limit=8, channel=(row.index + 1, row.serial, 1))
-    with (
-        journal.attach_slot(memory.name, slot_id) as slot,
-        Segment.attach(ring_name(memory.name, ring)) as kept,
-    ):
-        kept.bytes[Ring.OLD_OFFSET : Ring.OLD_OFFSET + 8] = np.array([6, 7], "f4").view("u1")
-        words = slot.words(0, Slot.WORDS)
-        words[Slot.RING], words[Slot.RING_OFFSET] = ring, Ring.OLD_OFFSET
+    slot = journal.attach_slot(memory.name, slot_id)
+    kept = Segment.attach(ring_name(memory.name, ring))
+    kept.bytes[Ring.OLD_OFFSET : Ring.OLD_OFFSET + 8] = np.array([6, 7], "f4").view("u1")
+    words = slot.words(0, Slot.WORDS)
+    words[Slot.RING], words[Slot.RING_OFFSET] = ring, Ring.OLD_OFFSET
     holder = LockFile(memory.name)
     assert holder.try_lock(region.lock_byte(0))
     assert not sweep(memory, slot_id)
@@ -98,8 +96,8 @@ def test_a_ring_that_undoes_a_held_stripe_is_kept_until_it_has(memory, region, i
 )
 def test_a_damaged_slot_stops_no_start(memory, region, restart, caplog, word, value):
     slot_id = leave_open(region, first=0, limit=8, state=COMMITTED, channel=(1, 1, 5))
-    with journal.attach_slot(memory.name, slot_id) as slot:
-        slot.words(0, Slot.WORDS)[word] = value
+    slot = journal.attach_slot(memory.name, slot_id)
+    slot.words(0, Slot.WORDS)[word] = value
     again = restart()
     assert "damaged" in caplog.text
     assert slot_id in journal.slot_ids(again.name)
@@ -111,9 +109,9 @@ def test_a_ring_that_is_cut_short_undoes_nothing(memory, region):
     answers = Answers(row)
     answers.block_for(8)
     slot_id = leave_open(region, first=0, limit=8, channel=(row.index + 1, row.serial, 1))
-    with journal.attach_slot(memory.name, slot_id) as slot:
-        words = slot.words(0, Slot.WORDS)
-        words[Slot.RING], words[Slot.RING_OFFSET] = answers.ring, 1 << 40
+    slot = journal.attach_slot(memory.name, slot_id)
+    words = slot.words(0, Slot.WORDS)
+    words[Slot.RING], words[Slot.RING_OFFSET] = answers.ring, 1 << 40
     with pytest.raises(SegmentError, match="ring"):
         commit(memory.writer, (region,), KernelCode.SUM, 0, 8, np.ones(8, np.uint8), 1.0)
     assert (region.data == GARBAGE).all()
@@ -121,9 +119,9 @@ def test_a_ring_that_is_cut_short_undoes_nothing(memory, region):
 
 
 def test_what_is_called_like_a_slot_and_is_none_is_passed_over(memory):
-    with Segment.create(name_of(memory.name, "slot.zzz"), 4096) as other:
-        assert journal.slot_ids(memory.name) == [memory.writer.slot_id]
-        other.unlink()
+    other = Segment.create(name_of(memory.name, "slot.zzz"), 4096)
+    assert journal.slot_ids(memory.name) == [memory.writer.slot_id]
+    other.unlink()
 
 
 def test_a_held_sibling_keeps_no_other_extent_open(memory, make):

@@ -37,8 +37,8 @@ def test_who_can_open_no_file_has_no_proof_of_either(solo, no_more_files, check)
 
 
 def test_memory_of_another_format(solo):
-    with Segment.attach(layout.name_of(solo.control.node.name, "node")) as segment:
-        words = segment.words(0, 16)
-        words[[Superblock.FORMAT, Superblock.UUID_LOW]] += 1  # the uuid may be elsewhere
-        assert "format" in why_not_shared(solo.control.node)
-        words[[Superblock.FORMAT, Superblock.UUID_LOW]] -= 1
+    segment = Segment.attach(layout.name_of(solo.control.node.name, "node"))
+    words = segment.words(0, 16)
+    words[[Superblock.FORMAT, Superblock.UUID_LOW]] += 1  # the uuid may be elsewhere
+    assert "format" in why_not_shared(solo.control.node)
+    words[[Superblock.FORMAT, Superblock.UUID_LOW]] -= 1

@@ -162,9 +162,9 @@ def test_a_root_that_died_before_its_header_was_whole_is_found_by_its_name():
 def test_who_can_open_too_few_files_removes_no_memory_of_a_living_run():
     name = f"{HOST_PREFIX}{uuid.uuid4().hex}"
     pid, pid_started = process.identity()
-    with Segment.create(f"{name}.building.{pid}.{pid_started}", 4096) as living:
-        living.words(0, Header.WORDS)[[Header.PID, Header.STARTED]] = pid, pid_started
-        living.rename(name)  # another test's group removes what has no header yet
+    living = Segment.create(f"{name}.building.{pid}.{pid_started}", 4096)
+    living.words(0, Header.WORDS)[[Header.PID, Header.STARTED]] = pid, pid_started
+    living.rename(name)  # another test's group removes what has no header yet
     for nth in itertools.count():
         with failing_open(nth) as failure, contextlib.suppress(SystemLimitError):
             remove_leftovers()
