@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from contextlib import suppress
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from msgspec.structs import asdict
 
@@ -26,9 +26,6 @@ from smbox.wire import messages
 from smbox.wire.messages import Body, Empty, RegionBody
 from smbox.wire.ops import Op
 from smbox.work import Pause
-
-B = TypeVar("B", bound=Body)
-
 
 ATTACH_FIRST_S: Final = 0.002
 ATTACH_LAST_S: Final = 0.2
@@ -72,7 +69,7 @@ class ControlPath:
 
     def ping(self, timeout_s: float) -> None:
         """Wait for a reply to PING."""
-        self._ask(Op.PING, Empty(), Empty, timeout_s)
+        self._ask(Op.PING, Empty(), timeout_s)
 
     def create(self, spec: CreateRequest, timeout_s: float, token: bytes) -> RegionInfo:
         """Create a region; RegionExistsError, LayoutMismatchError, OutOfMemoryError.
@@ -84,12 +81,11 @@ class ControlPath:
         """
         check_limits(spec)
         body = messages.Create(**asdict(spec) | {"dtype": spec.dtype.name, "token": token})
-        return self._info(self._ask(Op.CREATE, body, RegionBody, timeout_s))
+        return self._info(self._ask(Op.CREATE, body, timeout_s))
 
     def publish(self, info: RegionInfo, timeout_s: float) -> None:
         """Publish a region under construction; RegionExistsError: the name is taken."""
-        body = messages.Publish(address=int(info.address))
-        self._ask(Op.PUBLISH, body, Empty, timeout_s)
+        self._ask(Op.PUBLISH, messages.Publish(address=int(info.address)), timeout_s)
 
     def discard(self, token: bytes, *, published: bool = False) -> None:
         """Free the unpublished region of a CREATE with this token, without waiting.
@@ -108,7 +104,7 @@ class ControlPath:
         """Find a region by name and ``layout.RegionKind``; RegionNotFoundError."""
         _demand_possible(name)
         body = messages.Attach(name=name, kind=kind)
-        return self._info(self._ask(Op.ATTACH, body, RegionBody, timeout_s))
+        return self._info(self._ask(Op.ATTACH, body, timeout_s))
 
     def attach(self, name: str, kind: int, deadline_s: float) -> RegionInfo:
         """Wait for a region of this name; RegionNotFoundError at the deadline."""
@@ -123,9 +119,8 @@ class ControlPath:
 
     def locate(self, address: int, timeout_s: float) -> RegionInfo:
         """Find the region that holds ``address``; AddressRangeError if none does."""
-        return self._info(
-            self._ask(Op.ATTACH, messages.Attach(address=int(address)), RegionBody, timeout_s)
-        )
+        body = messages.Attach(address=int(address))
+        return self._info(self._ask(Op.ATTACH, body, timeout_s))
 
     def begin_free(self, address: int) -> Call:
         """Send the request to free a region, without waiting; ``end_free`` waits."""
@@ -140,7 +135,7 @@ class ControlPath:
     def end_free(self, call: Call, timeout_s: float) -> None:
         """Wait for the reply to ``begin_free``; RegionFreedError if the region was freed."""
         try:
-            _answer(call, Empty, timeout_s)
+            call.answer(timeout_s)
         except RegionFreedError:
             if call.message.copies < 2:  # else the first copy may have freed it
                 raise
@@ -150,9 +145,7 @@ class ControlPath:
         found: list[RegionInfo] = []
         after = -1
         while True:
-            page = self._ask(
-                Op.LIST, messages.ListRegions(after=after), messages.Regions, timeout_s
-            )
+            page = self._ask(Op.LIST, messages.ListRegions(after=after), timeout_s)
             found += [self._info(body) for body in page.regions]
             if not page.more or not page.regions:
                 return found
@@ -160,7 +153,7 @@ class ControlPath:
 
     def stats(self, timeout_s: float) -> dict[str, Any]:
         """Return the node's statistics."""
-        return dict(self._ask(Op.STATS, messages.Empty(), messages.StatsReply, timeout_s).facts)
+        return dict(self._ask(Op.STATS, Empty(), timeout_s).facts)
 
     def say_bye(self) -> None:
         """Say goodbye; do not wait."""
@@ -179,8 +172,9 @@ class ControlPath:
         known = asdict(body) | {"address": address, "dtype": dtype}
         return RegionInfo(**known, node_uuid=self.node.uuid)
 
-    def _ask(self, op: Op, body: Body, answer: type[B], timeout_s: float) -> B:
-        return _answer(Call(self._channel, op, body), answer, timeout_s)
+    def _ask(self, op: Op, body: Body, timeout_s: float) -> Any:
+        """Return the body of the reply, which is of the type in ``messages.REPLIES``."""
+        return Call(self._channel, op, body).answer(timeout_s).body
 
 
 def _demand_possible(name: str) -> None:
@@ -189,9 +183,3 @@ def _demand_possible(name: str) -> None:
     except (LimitError, ConfigError) as error:
         message = f"no region can have this name: {error.message}"
         raise RegionNotFoundError(message, name=ascii(name)) from error
-
-
-def _answer(call: Call, answer: type[B], timeout_s: float) -> B:
-    body = call.answer(timeout_s).body
-    assert isinstance(body, answer)  # the channel accepts only replies of the request's op
-    return body
