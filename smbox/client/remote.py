@@ -6,6 +6,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
@@ -166,16 +167,15 @@ class VersionWait(Work):
     """A wait for a region's version by short WAIT requests, one after another.
 
     Attributes:
-        found: the version in the last reply.
+        found: the version in the last reply; -1: none yet.
     """
 
     def __init__(self, channel: Channel, info: work.RegionInfo, version: int) -> None:
-        self.found = 0
+        self.found = -1
         self._channel = channel
         self._address = int(info.address)
-        self._version = version  # any int: one that no header can carry is never reached
+        self._version = max(version, 0)  # one that no header can carry is never reached
         self._slice: Call | None = None
-        self._is_reached = False
 
     def advance(self, deadline_s: float) -> bool:
         """Wait at the node until the version is there.
@@ -183,26 +183,22 @@ class VersionWait(Work):
         Raises:
             RegionFreedError: the region was freed meanwhile.
         """
-        while not self._is_reached:
-            call = self._slice
-            if call is None:
-                call = self._slice = self._begin(deadline_s)
-            try:
+        while self.found < self._version:
+            call = self._slice = self._slice or self._begin(deadline_s)
+            with suppress(RequestTimeoutError):  # of the node: not reached within this WAIT
                 if not call.advance(deadline_s):
                     return False
-            except RequestTimeoutError:
-                pass  # from the node: the version was not reached within this WAIT
             self._slice = None
-            self.found = 0 if call.reply is None else call.reply.version
-            self._is_reached = call.reply is not None and self.found >= self._version
+            if call.reply is not None:
+                self.found = call.reply.version
             if time.monotonic() >= deadline_s:
                 break
-        return self._is_reached
+        return self.found >= self._version
 
     def _begin(self, deadline_s: float) -> Call:
         """Make a WAIT that ends by the deadline: other requests of the thread follow it."""
         wait_ms = int(min(WAIT_MS, 1000 * left_s(deadline_s))) or POLL_MS
-        version = min(max(self._version, 0), VERSION_MAX)
+        version = min(self._version, VERSION_MAX)
         return Call(
             self._channel, Op.WAIT, address=self._address, nbytes=wait_ms, version=version
         )
