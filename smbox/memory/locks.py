@@ -14,7 +14,7 @@ import weakref
 from typing import Final
 
 from smbox.memory import layout
-from smbox.memory.segment import DIRECTORY, open_trusted
+from smbox.memory.segment import open_trusted
 
 # struct flock of 64-bit Linux: type, whence, start, length, pid (0 for OFD locks)
 _FLOCK: Final = struct.Struct("hh4xqqi4x")
@@ -35,9 +35,7 @@ class LockFile:
     """
 
     def __init__(self, node: str, *, create: bool = False) -> None:
-        name = layout.name_of(node, "locks")
-        self._path = DIRECTORY / name
-        self.fd = open_trusted(name, os.O_CREAT if create else 0)
+        self.fd = open_trusted(layout.name_of(node, "locks"), os.O_CREAT if create else 0)
         # Garbage collection closes the file too: a slot that it locked then counts as dead.
         self._closing = weakref.finalize(self, os.close, self.fd)
         self._closing.atexit = False
@@ -64,12 +62,8 @@ class LockFile:
         return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
 
     def is_in_place(self) -> bool:
-        """Return whether the node's lock file is still this file."""
-        try:
-            found = self._path.lstat()
-        except FileNotFoundError:
-            return False
-        return os.path.samestat(found, os.fstat(self.fd))
+        """Return whether the file still has its name; nobody gives it another one."""
+        return os.fstat(self.fd).st_nlink > 0
 
     def close(self) -> None:
         """Close the file; its locks end with its last descriptor (a forked child's too)."""
@@ -90,8 +84,8 @@ def take_node_lock(node: str) -> LockFile | None:
     """Take the lock under which a node's memory is opened or removed.
 
     A process that removes the memory removes the lock file last, while it holds the lock. A
-    process that opened the file before that would lock a file without a name. The path is
-    therefore checked again under the lock.
+    process that opened the file before that would lock a file without a name. That is therefore
+    checked under the lock.
 
     Returns:
         The open file with the lock, which the caller closes; None if another process holds it.
