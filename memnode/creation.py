@@ -125,7 +125,7 @@ def spec_of(create: Create) -> RegionSpec:
         shape=tuple(create.shape),
         kind=create.kind,
         consistency=create.consistency,
-        token=int.from_bytes(create.token, "little"),
+        token=create.token,
     )
     check_limits(spec)
     check_consistency(spec)

@@ -69,7 +69,7 @@ class Registry:
         named = self._names.get(_key(spec))
         unnamed = (self._memory.regions[address] for address in self._unpublished)
         for region in (named, *unnamed):  # created by an earlier copy of the CREATE
-            if region is not None and spec.token and region.spec.token == spec.token:
+            if region is not None and any(spec.token) and region.spec.token == spec.token:
                 return region
         if named is None:
             return None
@@ -117,7 +117,7 @@ class Registry:
         """
         self._remove(self.at_address(address))
 
-    def owns(self, address: int, client_id: int) -> bool:
+    def owns(self, address: int, client_id: bytes) -> bool:
         """Return whether the region is unpublished and this client's; raises as ``locate``."""
         made = self._unpublished.get(self.locate(address).address)
         return made is not None and made[0][0] == client_id
@@ -136,11 +136,10 @@ class Registry:
             owner: the channel.
             published: free a published region with this token, too.
         """
-        number = int.from_bytes(token, "little")
         for address in [*(self._memory.regions if published else self._unpublished)]:
             region = self._memory.regions[address]
             creator, _ = self._unpublished.get(address, (owner, False))
-            if number and region.spec.token == number and creator == owner:
+            if any(token) and region.spec.token == token and creator == owner:
                 self._remove(region)
 
     def live_after(self, address: int) -> Iterator[MappedRegion]:

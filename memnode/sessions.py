@@ -66,7 +66,7 @@ class Sessions:
     def open(self, connection: Connection, request: Request, user: str) -> Reply:
         """Handle HELLO: give the channel a session on this connection, or refuse it."""
         hello, channels = cast("Hello", request.body), self._memory.channels
-        key = int.from_bytes(hello.client_id, "little"), hello.channel
+        key = hello.client_id, hello.channel
         try:
             self._check(connection, hello)
             known = channels.find(*key)
@@ -104,7 +104,7 @@ class Sessions:
         """Remove the channels that were silent for ``EXPIRY_S``, connected or not."""
         limit_s = self.context.now_s - EXPIRY_S
         for row in [each for each in self._memory.channels.rows() if each.heard_s <= limit_s]:
-            _LOG.info("channel %d of client %x expired", row.channel, row.key[0])
+            _LOG.info("channel %d of client %s expired", row.channel, row.key[0].hex())
             self.context.metrics.sessions_expired += 1
             self.remove(row)
 

@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 
 from smbox.errors import LimitError, SegmentError
 from smbox.memory import layout, orders
-from smbox.memory.layout import CHANNEL_ROWS, LOW_WORD, Channel, Ring
+from smbox.memory.layout import CHANNEL_ROWS, Channel, Ring
 from smbox.memory.segment import Segment, Word, attach_or_create, create_filled, size, unlink
 
-ChannelKey = tuple[int, int]
-"""The 128-bit id of the client, and its number of the channel."""
+ChannelKey = tuple[bytes, int]
+"""The id of the client, 16 bytes, and its number of the channel."""
 
+_CLIENT: Final = slice(Channel.CLIENT_LOW, Channel.CLIENT_HIGH + 1)
 _RING_POWERS: Final = range(Ring.ENTRY_NBYTES_MIN.bit_length() - 1, 32)
 """Of the entries' size. Larger rings do not fit into any memory."""
 
@@ -55,8 +56,7 @@ class ChannelRow:
     @property
     def key(self) -> ChannelKey:
         """The client and its number of the channel."""
-        client_id = self.words[Channel.CLIENT_LOW : Channel.CLIENT_HIGH + 1].tobytes()
-        return int.from_bytes(client_id, "little"), self.channel
+        return self.words[_CLIENT].tobytes(), self.channel
 
     def block(self, ring: int = 0, base: int = 0, entry_nbytes: int = 0) -> orders.Block:
         """Return the channel with its ring as ``struct channel``."""
@@ -93,11 +93,11 @@ class ChannelTable:
         """List the rows in use."""
         return list(self._index.values())
 
-    def find(self, client_id: int, channel: int) -> ChannelRow | None:
+    def find(self, client_id: bytes, channel: int) -> ChannelRow | None:
         """Return the row of a channel, if it has one."""
         return self._index.get((client_id, channel))
 
-    def claim(self, client_id: int, channel: int) -> ChannelRow:
+    def claim(self, client_id: bytes, channel: int) -> ChannelRow:
         """Return the row of a channel; a new row has the applied number 0.
 
         Raises:
@@ -110,8 +110,7 @@ class ChannelTable:
         if free.size == 0:
             raise LimitError("the node has no room for another channel", limit=CHANNEL_ROWS)
         row = self._row(int(free[0]))
-        row.words[Channel.CLIENT_LOW] = client_id & LOW_WORD
-        row.words[Channel.CLIENT_HIGH] = client_id >> 64
+        row.words[_CLIENT] = np.frombuffer(client_id, np.uint64)
         row.channel = channel
         row.generation = 0
         row.serial = int(self._rows[:, Channel.SERIAL].max()) + 1

@@ -33,7 +33,6 @@ the L3 cache was shared, the commit then ran at 0.55 of a copy's speed instead o
 
 NAME_NBYTES_MAX: Final = 200
 SHAPE_NDIM_MAX: Final = 8
-LOW_WORD: Final = (1 << 64) - 1  # mask of the lower of two words
 
 
 class Superblock:

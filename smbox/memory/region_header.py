@@ -15,7 +15,6 @@ from smbox.dtypes import DType
 from smbox.errors import ConfigError, LayoutMismatchError, LimitError, SegmentError
 from smbox.memory import layout
 from smbox.memory.layout import (
-    LOW_WORD,
     NAME_NBYTES_MAX,
     SHAPE_NDIM_MAX,
     Consistency,
@@ -25,6 +24,8 @@ from smbox.memory.layout import (
 
 NBYTES_LIMIT: Final = 1 << (OFFSET_BITS - 1)
 """Half of the address space: the rest is for the header and the stripe table."""
+
+_TOKEN: Final = slice(RegionHeader.TOKEN_LOW, RegionHeader.TOKEN_HIGH + 1)
 
 
 class RegionDescription(Struct, frozen=True):
@@ -59,10 +60,10 @@ class RegionSpec(RegionDescription, frozen=True):
     """The description in a region's header.
 
     Attributes:
-        token: the creator's 128-bit token, which identifies a repeated request, or 0.
+        token: the creator's 16 bytes, which identify a repeated request, or zeros.
     """
 
-    token: int = 0
+    token: bytes = bytes(16)
 
 
 def write(page: NDArray[np.uint8], spec: RegionSpec, address: int, state: int) -> None:
@@ -78,8 +79,7 @@ def write(page: NDArray[np.uint8], spec: RegionSpec, address: int, state: int) -
     words[RegionHeader.DTYPE] = spec.dtype.code
     words[RegionHeader.NDIM] = len(spec.shape)
     words[RegionHeader.SHAPE : RegionHeader.SHAPE + len(spec.shape)] = spec.shape
-    words[RegionHeader.TOKEN_LOW] = spec.token & LOW_WORD
-    words[RegionHeader.TOKEN_HIGH] = spec.token >> 64
+    words[_TOKEN] = np.frombuffer(spec.token, np.uint64)
     words[RegionHeader.NAME_LENGTH] = len(name)
     page[RegionHeader.NAME_AT : RegionHeader.NAME_AT + len(name)] = list(name)
     words[RegionHeader.MAGIC] = RegionHeader.MAGIC_VALUE
@@ -114,7 +114,7 @@ def read(page: NDArray[np.uint8]) -> RegionSpec:
         shape=tuple(words[RegionHeader.SHAPE : RegionHeader.SHAPE + ndim]),
         kind=words[RegionHeader.KIND],
         consistency=words[RegionHeader.CONSISTENCY],
-        token=words[RegionHeader.TOKEN_HIGH] << 64 | words[RegionHeader.TOKEN_LOW],
+        token=page.view(np.uint64)[_TOKEN].tobytes(),
     )
     if spec.nbytes != words[RegionHeader.DATA_NBYTES]:
         raise SegmentError("this region's header is damaged", name=spec.name)

@@ -24,7 +24,7 @@ def registry(bench, monkeypatch):
 
 
 def spec(name="w", shape=(8,), token=0):
-    return RegionSpec(name, FLOAT32, shape, token=token)
+    return RegionSpec(name, FLOAT32, shape, token=token.to_bytes(16, "little"))
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from smbox.testing.stepping.cases import Case, Order, State, pieces_of
 from smbox.testing.stepping.small_memory import MEMORY_NBYTES
 
 STRIPES_MAX: Final = 16
-CLIENT: Final = (17, 0)
+CLIENT: Final = (b"c" * 16, 0)
 """Client id and number of the channel of a case."""
 
 

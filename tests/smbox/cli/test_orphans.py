@@ -178,7 +178,7 @@ def killed_in_its_stop(node: str, after: int) -> bool:
     child = os.fork()
     if child == 0:
         memory = NodeMemory.open(node, 64 << 20)
-        Answers(memory.channels.claim(7, 0)).block_for(8)
+        Answers(memory.channels.claim(b"7" * 16, 0)).block_for(8)
         unlink, done = superblock.unlink, []
 
         def counted(name: str) -> None:

@@ -54,7 +54,7 @@ def test_a_range_over_two_stripes_is_a_commit_of_each(memory, region):
 
 
 def test_numbers_and_answers_are_left_in_the_channel(memory, region):
-    row = memory.channels.claim(5, 0)
+    row = memory.channels.claim(b"5" * 16, 0)
     answers = Answers(row)
     block = answers.block_for(STRIPE_NBYTES)
     before = region.data.tobytes()
@@ -180,7 +180,7 @@ def test_orders_of_one_call_stop_at_the_first_that_is_held(memory, make, other):
 def test_without_locks_only_versions_are_kept(memory, make, other):
     region = make(np.zeros(COUNT, np.float32), consistency=Consistency.NONE)
     other.try_lock(region.lock_byte(0))
-    row = memory.channels.claim(5, 0)
+    row = memory.channels.claim(b"5" * 16, 0)
     channel = row.block()
     writer, whole = memory.writer, (0, region.nbytes, twos(COUNT))
     commit(writer, (region,), SUM, *whole, 1.0, channel=channel, number=1)
@@ -205,7 +205,7 @@ def test_without_locks_a_region_that_is_freed_meanwhile_is_told(memory, make):
 
 
 def test_without_locks_a_number_is_applied_after_its_stores(memory, make):
-    row = memory.channels.claim(5, 0)
+    row = memory.channels.claim(b"5" * 16, 0)
     region = make(np.zeros(8, np.uint64), consistency=Consistency.NONE)
     region.block.words[2] = orders.address_of(row.words)  # its data is the channel's row
     stored = row.words.copy()

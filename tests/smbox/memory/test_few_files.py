@@ -32,7 +32,7 @@ def restart(memory: NodeMemory, nth: int) -> tuple[NodeMemory, bool]:
 
 
 def test_a_start_that_can_open_too_few_files_loses_nothing(memory, make):
-    address, row = make(np.ones(2, np.float32)).address, memory.channels.claim(5, 0)
+    address, row = make(np.ones(2, np.float32)).address, memory.channels.claim(b"5" * 16, 0)
     channel, found, nth = (row.index + 1, row.serial), memory, -1
     has_struck = True
     while has_struck:
@@ -41,7 +41,7 @@ def test_a_start_that_can_open_too_few_files_loses_nothing(memory, make):
         committed = found.regions[address]
         leave_open(committed, first=0, limit=8, state=SlotState.COMMITTED, channel=number)
         found, has_struck = restart(found, nth)
-        assert found.channels.find(5, 0).applied == nth + 1
+        assert found.channels.find(b"5" * 16, 0).applied == nth + 1
         assert list(found.regions) == [address]
     close_as(memory, found)
 

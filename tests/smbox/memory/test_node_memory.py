@@ -38,11 +38,11 @@ def take(memory: NodeMemory) -> None:
 
 def test_everything_is_found_again(memory, make):
     region = make(np.arange(5, dtype=np.float32))
-    memory.channels.claim(7, 0).applied = 3
+    memory.channels.claim(b"7" * 16, 0).applied = 3
     uuid, cookie = memory.superblock.uuid, memory.cookie
     reopen(memory)
     assert memory.regions[region.address].array().tolist() == [0, 1, 2, 3, 4]
-    assert memory.channels.find(7, 0).applied == 3
+    assert memory.channels.find(b"7" * 16, 0).applied == 3
     assert (memory.superblock.uuid, memory.cookie) == (uuid, cookie)
     assert memory.superblock.incarnation == 2
 

@@ -157,26 +157,26 @@ def test_a_dead_writers_slot_stays_as_it_is(memory, region):
 
 @pytest.mark.parametrize("is_closed", [False, True])
 def test_a_restart_takes_the_number_of_a_committed_slot(memory, region, restart, is_closed):
-    row = memory.channels.claim(5, 0)
+    row = memory.channels.claim(b"5" * 16, 0)
     channel = (row.index + 1, row.serial, 9)
     leave_open(region, first=0, limit=8, state=COMMITTED, channel=channel)
     if is_closed:  # a local client recovers: it closes the stripe and touches no channel
         recover_stripe(region, 0, memory.writer.locks)
         assert row.applied == 0
     again = restart()
-    assert again.channels.find(5, 0).applied == 9
+    assert again.channels.find(b"5" * 16, 0).applied == 9
     assert journal.slot_ids(again.name) == [again.writer.slot_id]
 
 
 def test_a_restart_takes_no_number_of_an_armed_slot_nor_of_another_serial(
     memory, region, make, restart
 ):
-    row, other = memory.channels.claim(5, 0), make(np.zeros(4, np.uint8), "other")
+    row, other = memory.channels.claim(b"5" * 16, 0), make(np.zeros(4, np.uint8), "other")
     leave_open(region, first=0, limit=8, channel=(row.index + 1, row.serial, 9))
     before = (row.index + 1, row.serial - 1, 8)  # the row's use before this one
     leave_open(other, first=0, limit=4, state=COMMITTED, channel=before)
     again = restart()
-    assert again.channels.find(5, 0).applied == 0
+    assert again.channels.find(b"5" * 16, 0).applied == 0
 
 
 def test_a_killed_holder_frees_its_stripe(memory, region):

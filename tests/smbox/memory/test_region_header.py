@@ -17,7 +17,7 @@ SPEC = RegionSpec(
     (2, 3, 5),
     kind=RegionKind.ARRAY,
     consistency=Consistency.NONE,
-    token=(1 << 127) + 5,
+    token=bytes(range(16)),
 )
 
 

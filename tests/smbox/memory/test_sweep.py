@@ -65,7 +65,7 @@ def test_a_slot_stays_while_its_region_cannot_be_mapped(memory, make, monkeypatc
 @pytest.mark.parametrize("is_forgotten", [False, True])
 def test_a_ring_that_undoes_a_held_stripe_is_kept_until_it_has(memory, region, is_forgotten):
     """A stopped process may hold a stripe of a killed node's commit over several restarts."""
-    row = memory.channels.claim(5, 0)
+    row = memory.channels.claim(b"5" * 16, 0)
     answers = Answers(row)
     answers.block_for(8)
     ring = answers.ring
@@ -105,7 +105,7 @@ def test_a_damaged_slot_stops_no_start(memory, region, restart, caplog, word, va
 
 
 def test_a_ring_that_is_cut_short_undoes_nothing(memory, region):
-    row = memory.channels.claim(5, 0)
+    row = memory.channels.claim(b"5" * 16, 0)
     answers = Answers(row)
     answers.block_for(8)
     slot_id = leave_open(region, first=0, limit=8, channel=(row.index + 1, row.serial, 1))
