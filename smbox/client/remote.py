@@ -136,9 +136,7 @@ class RemotePath(ThreadedPath[Channel]):
 
     def say_bye(self) -> None:
         """Say goodbye on all channels, which then wait for the replies together."""
-        with self._mutex:
-            channels = list(self._queues)
-        for channel in channels:
+        for channel in list(self._queues):
             channel.say_bye()
 
     def view(self, _info: work.RegionInfo, _first: int, _limit: int) -> Bytes | None:
@@ -146,10 +144,8 @@ class RemotePath(ThreadedPath[Channel]):
         return None
 
     def _new_queue(self) -> Channel:
-        with self._mutex:
-            ended = [each for each in self._queues if not each.thread.is_alive()]
-        for channel in ended:  # without the mutex: another thread may use the channel
-            if not channel.is_idle:
+        for channel in list(self._queues):  # no mutex: another thread may use the channel
+            if not (channel.thread.is_alive() or channel.is_idle):
                 channel.move(time.monotonic())  # takes the replies that have come since
         with self._mutex:
             if self._is_closed:

@@ -219,7 +219,7 @@ class ThreadedPath(Generic[H]):
     """The base of a data path: one queue for each thread, with its writer or channel."""
 
     def __init__(self) -> None:
-        self._queues: list[H] = []
+        self._queues: list[H] = []  # changed under the mutex; a copy of it needs none
         self._mutex = threading.RLock()  # a signal handler may interrupt _new_queue and call it
         self._local = threading.local()
         self._is_closed = False
@@ -234,9 +234,7 @@ class ThreadedPath(Generic[H]):
         """
         is_complete = True
         first_error: SmboxError | None = None
-        with self._mutex:
-            queues = list(self._queues)
-        for queue in queues:
+        for queue in list(self._queues):
             if queue.drain(deadline_s):
                 error, queue.unreported = queue.unreported, None
                 first_error = first_error or error
