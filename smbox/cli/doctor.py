@@ -127,7 +127,7 @@ def _native(environ: Mapping[str, str]) -> str:
         why_not = library.why_not_native(environ)
         if why_not is None:
             built = library.load()
-            return f"{built.file}, hash {built.source_hash}, built by {built.compiler}"
+            return f"{built.file}, built by {built.compiler}"
     except NativeError as error:
         why_not = str(error)
     return f"none, so memory is never mapped: {why_not}"

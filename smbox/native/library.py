@@ -42,16 +42,14 @@ class Library(NamedTuple):
     Attributes:
         short: keeps the GIL during a call, for calls of microseconds.
         long: releases the GIL during a call.
-        file: its file.
+        file: its file; the name ends with the hash of sources and flags.
         compiler: first line of ``cc --version``.
-        source_hash: hash of sources and flags, from the file's name.
     """
 
     short: ctypes.PyDLL
     long: ctypes.CDLL
     file: Path
     compiler: str
-    source_hash: str
 
 
 def why_not_native(
@@ -108,5 +106,4 @@ def load() -> Library:
             function.restype = ctypes.c_size_t
     short.smbox_level(_HIGHEST_LEVEL)
     compiler = ctypes.c_char_p.in_dll(long, "smbox_build_compiler").value or b""
-    source_hash = file.stem.rpartition("-")[2]
-    return Library(short, long, file, compiler.decode(errors="replace"), source_hash)
+    return Library(short, long, file, compiler.decode(errors="replace"))
