@@ -13,7 +13,7 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 import posix_ipc
@@ -150,27 +150,21 @@ class Segment:
         unlink(self.name)
 
 
-class HasWords(Protocol):
-    """An object with words in shared memory."""
-
-    words: NDArray[np.uint64]
-
-
 class Word:
     """An attribute that reads and writes a word of shared memory.
 
     Args:
-        index: of the word in the object's ``words``.
+        index: of the word in the object's ``words``, ``u64``.
     """
 
     def __init__(self, index: int) -> None:
         self._index = index
 
-    def __get__(self, owner: HasWords, kind: type) -> int:
+    def __get__(self, owner: Any, kind: type) -> int:
         value: int = owner.words.item(self._index)  # takes a third of the time of int()
         return value
 
-    def __set__(self, owner: HasWords, value: int) -> None:
+    def __set__(self, owner: Any, value: int) -> None:
         owner.words[self._index] = value
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -149,22 +150,17 @@ def _await_welcome(control: ControlPath, timeout_s: float, diagnose: Diagnose | 
         SmboxError: the node refuses this client, or ``diagnose`` returned the reason.
     """
     deadline_s = deadline_of(timeout_s)
-    if _answers(control, min(SILENCE_S, left_s(deadline_s))):
+    with suppress(RequestTimeoutError):
+        control.ping(min(SILENCE_S, left_s(deadline_s)))
         return
     refused = None if diagnose is None else diagnose(deadline_s + DIAGNOSIS_EXTRA_S)
     if refused is not None:
         raise refused
-    if not _answers(control, left_s(deadline_s)):
-        address = control.address
-        raise ConnectError(_why_silent(address), address=address, timeout_s=timeout_s)
-
-
-def _answers(control: ControlPath, timeout_s: float) -> bool:
-    try:
-        control.ping(timeout_s)
-    except RequestTimeoutError:  # the caller raises a better error
-        return False
-    return True
+    with suppress(RequestTimeoutError):
+        control.ping(left_s(deadline_s))
+        return
+    address = control.address
+    raise ConnectError(_why_silent(address), address=address, timeout_s=timeout_s)
 
 
 def _why_silent(address: str) -> str:
