@@ -31,10 +31,9 @@ class Writer:
     """The journal slot and the lock file of one thread. Threads must not share it.
 
     Attributes:
-        words: the slot's header words, ``u64``.
         slot_id: id of the slot.
         locks: the writer's open lock file.
-        block, ref: the ``struct writer`` of the native library.
+        ref: the ``struct writer``, as an argument of the native library.
         order: memory for one order.
         short: ``smbox_commit``, which keeps the GIL.
         long: ``smbox_commit``, which releases the GIL.
@@ -50,12 +49,10 @@ class Writer:
     ) -> None:
         self.segment = segment
         self.locks = locks
-        self.words = slot_words(segment)
-        self.slot_id = int(self.words[Slot.ID])
+        words = slot_words(segment)
+        self.slot_id = int(words[Slot.ID])
         self.order = Block(orders.ORDER_NBYTES)
-        slot = orders.address_of(self.words)
-        self.block = orders.block_of(slot, locks.fd, block_nbytes)
-        self.ref = self.block.ref
+        self.ref = orders.block_of(orders.address_of(words), locks.fd, block_nbytes).ref
         native = library.load()
         self.short: Any = native.short.smbox_commit
         self.long: Any = native.long.smbox_commit
@@ -90,7 +87,6 @@ class Writer:
 
     def abandon(self) -> None:
         """Drop mapping and locks but keep the slot: in a forked child it is the parent's."""
-        self.words = self.words[:0].copy()
         self.segment.close()
         self.locks.close()
 

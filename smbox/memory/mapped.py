@@ -62,7 +62,6 @@ class MappedRegion:
         self.table: NDArray[np.uint64] = segment.words(
             RegionHeader.NBYTES, self.stripe_count * Stripe.WORDS
         ).reshape(self.stripe_count, Stripe.WORDS)
-        self._version = library.load().short.smbox_version
         self.dtype_code = self.spec.dtype.code
         self.unit_scale = 1.0 if self.spec.dtype.kind == "float" else 1
         self.block = orders.block_of(
@@ -102,7 +101,7 @@ class MappedRegion:
     def version(self) -> int:
         """Return the number of commits: the sum over all stripes."""
         table = self.table
-        version: int = self._version(orders.address_of(table), len(table))
+        version: int = library.load().short.smbox_version(orders.address_of(table), len(table))
         return version
 
     def array(self) -> NDArray[Any]:

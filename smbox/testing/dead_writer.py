@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from smbox.memory import layout
-from smbox.memory.journal import Writer
+from smbox.memory.journal import Writer, slot_words
 from smbox.memory.layout import Slot, SlotState, Stripe
 from smbox.memory.mapped import MappedRegion
 
@@ -36,7 +36,7 @@ def leave_open(
     saved = limit - first if saved is None else saved
     stripe = first // layout.STRIPE_NBYTES
     writer = Writer.create(regions[0].node)
-    words = writer.words
+    words = slot_words(writer.segment)
     words[Slot.STRIPE], words[Slot.FIRST] = stripe, first
     words[Slot.PROGRESS], words[Slot.EXTENTS] = saved, len(regions)
     words[Slot.CHANNEL], words[Slot.SERIAL], words[Slot.NUMBER] = channel

@@ -9,6 +9,7 @@ from smbox.errors import LayoutMismatchError, RegionFreedError
 from smbox.memory import commit as commits, orders
 from smbox.memory.channels import Answers
 from smbox.memory.commit import StripeBusy
+from smbox.memory.journal import slot_words
 from smbox.memory.kernels import KernelCode, OptimizerCode
 from smbox.memory.layout import (
     STRIPE_NBYTES,
@@ -44,7 +45,7 @@ def test_a_change_hands_back_what_was_there(memory, region):
     assert region.array()[:5].tolist() == [0, 7, 8, 3, 4]
     assert region.version() == 1
     assert done_of(memory.writer) == 12
-    assert int(memory.writer.words[Slot.STATE]) & SlotState.MASK == SlotState.FREE
+    assert int(slot_words(memory.writer.segment)[Slot.STATE]) & SlotState.MASK == SlotState.FREE
 
 
 def test_a_range_over_two_stripes_is_a_commit_of_each(memory, region):
@@ -186,7 +187,7 @@ def test_without_locks_only_versions_are_kept(memory, make, other):
     commit(writer, (region,), SUM, *whole, 1.0, channel=channel, number=1)
     assert (region.array() == 2).all()
     assert (region.version(), row.applied) == (2, 2)
-    assert not int(writer.words[Slot.STATE])
+    assert not int(slot_words(writer.segment)[Slot.STATE])
     region.header[RegionHeader.STATE] = RegionState.FREED
     with pytest.raises(RegionFreedError):
         commit(writer, (region,), SUM, *whole, 1.0)

@@ -10,16 +10,17 @@ import sys
 
 import pytest
 
+from smbox.memory.journal import slot_words
 from smbox.memory.layout import Slot, SlotState
 from smbox.memory.node_memory import NodeMemory
 from smbox.testing.chaos.commit_watch import LAST_WORDS, catch
 
 WRITER = """
 import sys
-from smbox.memory.journal import Writer
+from smbox.memory.journal import Writer, slot_words
 from smbox.memory.layout import Slot
 writer = Writer.create(sys.argv[1])
-writer.words[Slot.STATE] += int(sys.argv[2])
+slot_words(writer.segment)[Slot.STATE] += int(sys.argv[2])
 print("ready", flush=True)
 sys.stdin.read()
 """
@@ -72,4 +73,4 @@ def test_others_are_left_alone(node, write):
     pid = write(SlotState.ARMED)
     assert not catch(node.name, os.getppid(), random.Random(1), tries=3)
     assert not is_stopped(pid)
-    assert node.writer.words[Slot.STATE] == SlotState.FREE
+    assert slot_words(node.writer.segment)[Slot.STATE] == SlotState.FREE
