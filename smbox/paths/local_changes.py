@@ -26,8 +26,8 @@ class LocalChanges(LocalWork[Any]):
     """Changes in order, in as few library calls as possible; units are changes.
 
     A change that fails does not stop the next ones, but for a signal, which needs all of the
-    change before it. The first error is raised once all have ended. The first step packs the
-    orders; from then on each order holds its own progress, whatever interrupts it.
+    change before it. The first error is raised once all have ended. Each order holds its own
+    progress, whatever interrupts it; the first step writes the rest of the orders.
 
     Args:
         queue: of the thread that begins them.
@@ -44,41 +44,41 @@ class LocalChanges(LocalWork[Any]):
         elif isinstance(request, Changes):
             self._operations = [*request.operations]
         self.at, self.limit = 0, len(self._operations)
-        self._ends = [each.first for each in self._operations]  # as long as there is no block
-        self._ends[:1] = [end + done for end in self._ends[:1]]
-        self._block: Block | None = None
-        self._regions: list[tuple[MappedRegion, ...]] = []  # empty: it cannot be mapped
+        self._block = Block(max(1, self.limit) * ORDER_NBYTES)
+        self._done = self._block.words[ORDER_DONE::ORDER_WORDS]  # the first byte not committed
+        for index, operation in enumerate(self._operations):
+            self._done[index] = operation.first
+        self._done[0] += done
+        self._regions: list[tuple[MappedRegion, ...]] = []  # (): they cannot be mapped
         self._parameters: list[NDArray[np.float64]] = []
         self._failures: dict[int, SmboxError] = {}  # by index of the change
 
     def step(self) -> None:
         """Commit what is left."""
-        if self._block is None:
-            self._block = self._pack()
-        while self._skip_ended(self._block) < self.limit:
+        if self.at < self.limit and not self._regions:
+            self._pack()
+        while self._skip_ended() < self.limit:
             try:
-                self._run(self._block)
+                self._run()
             except SmboxError as error:
-                self._failures[self._skip_ended(self._block)] = error
+                self._failures[self._skip_ended()] = error
         self._regions = []  # a request that is done keeps no freed memory mapped
         if self._failures:
             raise self._failures[min(self._failures)]
 
-    def _pack(self) -> Block:
+    def _pack(self) -> None:
         """Write the orders; one whose region cannot be mapped fails when its turn comes."""
-        block = Block(max(1, self.limit) * ORDER_NBYTES)
-        self._regions, self._parameters, self._failures = [], [], {}
+        regions: list[tuple[MappedRegion, ...]] = []
+        self._parameters, self._failures = [], {}
         for index, operation in enumerate(self._operations):
             try:
-                self._regions.append(self._pack_one(block, index, operation))
+                regions.append(self._pack_one(index, operation))
             except SmboxError as error:
-                self._regions.append(())
+                regions.append(())
                 self._failures[index] = error
-        return block
+        self._regions = regions
 
-    def _pack_one(
-        self, block: Block, index: int, operation: Operation
-    ) -> tuple[MappedRegion, ...]:
+    def _pack_one(self, index: int, operation: Operation) -> tuple[MappedRegion, ...]:
         map_region = self.queue.regions.region
         regions = (map_region(operation.info), *map(map_region, operation.states))
         extents, parameters = b"", None
@@ -88,10 +88,11 @@ class LocalChanges(LocalWork[Any]):
             parameters[: len(operation.parameters)] = operation.parameters
             self._parameters.append(parameters)
         self._operations[index] = operation = unaliased(regions[0], operation)
-        pack(block, index, regions[0], operation, self._ends[index], extents, parameters)
+        at = self._done[index]
+        pack(self._block, index, regions[0], operation, at, extents, parameters)
         return regions
 
-    def _run(self, block: Block) -> None:
+    def _run(self) -> None:
         """Run the orders up to the next one that has no region."""
         begin = end = self.at
         nbytes = 0
@@ -100,40 +101,33 @@ class LocalChanges(LocalWork[Any]):
             nbytes += operation.source.nbytes or operation.limit - operation.first
             end += 1
         writer = self.queue.make_writer()
-        commit.run_orders(writer, block, self._regions[begin:end], nbytes, begin)
+        commit.run_orders(writer, self._block, self._regions[begin:end], nbytes, begin)
 
-    def _skip_ended(self, block: Block) -> int:
+    def _skip_ended(self) -> int:
         """Move ``at`` behind the orders that have ended, also those of an interrupted call."""
         while self.at < self.limit:
-            done = block.words[self.at * ORDER_WORDS + ORDER_DONE]
             if self.at in self._failures:
                 self.at = self.limit if self._is_signalled else self.at + 1
-            elif done == self._operations[self.at].limit:
+            elif self._done[self.at] == self._operations[self.at].limit:
                 self.at += 1
             else:
                 break
         return self.at
 
-    def _done_to(self) -> list[int]:
-        """Return the byte up to which each change is committed."""
-        if self._block is None:
-            return self._ends
-        return self._block.words[ORDER_DONE::ORDER_WORDS].tolist()
-
     def progress(self) -> int:
         """Return a number that grows with the bytes done, here and in requests before this."""
-        return super().progress() + sum(self._done_to())
+        return super().progress() + sum(self._done)
 
     def ranges_done(self) -> list[ByteRange]:
         """Return the committed range of each change, without that of a signal."""
-        ends = zip(self._operations, self._done_to(), strict=False)
+        ends = zip(self._operations, self._done, strict=False)
         ranges = [(each.first, end) for each, end in ends if end > each.first]
         return ranges[:1] if self._is_signalled else ranges
 
     def outcome(self) -> str:
         """Return the known outcome; a signal that was given proves "all"."""
         signal = self._operations[-1]
-        is_signalled = self._is_signalled and self._done_to()[1] == signal.limit
+        is_signalled = self._is_signalled and self._done[1] == signal.limit
         return "all" if is_signalled else super().outcome()
 
 
