@@ -168,10 +168,7 @@ class Listener:
             send(peer, _NOW_MORE)
             for index, frame in enumerate(frames):
                 flags = _NOW_MORE if index < last else _NOW
-                if len(frame) < COPY_BELOW_NBYTES:
-                    send(frame, flags)
-                else:
-                    send(frame, flags, copy=False)
+                send(frame, flags, copy=len(frame) < COPY_BELOW_NBYTES)
         except zmq.ZMQError as error:
             if error.errno in {errno.EAGAIN, errno.EHOSTUNREACH}:
                 return False
