@@ -6,7 +6,7 @@ it is imported from ml_dtypes on first use.
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cached_property
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -17,7 +17,7 @@ from smbox.errors import ConfigError
 Kind = Literal["bool", "int", "uint", "float"]
 
 
-class DType(Struct, frozen=True):
+class DType(Struct, frozen=True, dict=True):
     """One element type.
 
     Attributes:
@@ -32,14 +32,21 @@ class DType(Struct, frozen=True):
     itemsize: int
     kind: Kind
 
-    @property
+    @cached_property
     def numpy(self) -> np.dtype[Any]:
         """The numpy dtype, in the byte order of this machine.
 
         Raises:
             ConfigError: the type is bfloat16, and ml_dtypes is not installed.
         """
-        return _numpy(self.name)
+        if self.name != "bfloat16":
+            return np.dtype(self.name)
+        try:
+            import ml_dtypes  # noqa: PLC0415 - an optional dependency, for bfloat16
+        except ImportError as error:
+            raise ConfigError("bfloat16 needs ml_dtypes: pip install 'smbox[bf16]'") from error
+        found: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+        return found
 
     def __hash__(self) -> int:
         """Return the code; hashing all four values takes ten times as long."""
@@ -105,15 +112,3 @@ def of(dtype: np.dtype[Any]) -> DType:
     if not dtype.isnative:
         raise ConfigError("elements must be in native byte order", dtype=dtype.str)
     return by_name(dtype.name)
-
-
-@cache
-def _numpy(name: str) -> np.dtype[Any]:
-    if name != "bfloat16":
-        return np.dtype(name)
-    try:
-        import ml_dtypes  # noqa: PLC0415 - an optional dependency, for bfloat16
-    except ImportError as error:
-        raise ConfigError("bfloat16 needs ml_dtypes: pip install 'smbox[bf16]'") from error
-    found: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
-    return found
