@@ -18,14 +18,9 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from memnode.checks import (
-    check_barrier,
-    check_range,
-    check_source,
-    check_step,
-    kernel_and_scale,
-)
+from memnode.checks import check_barrier, check_range, check_step, kernel_and_scale
 from memnode.context import Channel, Context, Outcome, Park
+from memnode.reads import source_of
 from smbox.errors import RemoteProtocolError, SessionExpiredError, SmboxError, SystemLimitError
 from smbox.memory import orders
 from smbox.memory.commit import run_orders
@@ -170,10 +165,7 @@ def _checked(context: Context, asked: Request | Item, unit: int, source: Buffer)
 def _checked_from(context: Context, request: Request) -> Change:
     """Check a FROM and read its operand, a range of another region, stripe by stripe."""
     checked = _checked(context, request, unit_of(request.op), b"")
-    address = operands.unpack_address(request.payload)
-    source = context.registry.locate(address)
-    begin = address - source.address
-    check_source(checked.region.spec, source.spec, begin, request.nbytes)
+    source, begin = source_of(context, request, checked.region.spec)
     operand = np.empty(request.nbytes, np.uint8)
     context.reader.read(source, begin, begin + request.nbytes, operand)
     return checked._replace(source=operand)

@@ -100,23 +100,6 @@ def check_span(spec: RegionSpec, first: int, nbytes: int) -> None:
     check_aligned(spec, first, nbytes)
 
 
-def check_source(spec: RegionSpec, source: RegionSpec, begin: int, nbytes: int) -> None:
-    """Check that a range of another region can be the operand of a range of ``spec``.
-
-    Raises:
-        LayoutMismatchError: the dtypes differ.
-        SmboxError: as ``check_span``.
-    """
-    if source.dtype != spec.dtype:
-        raise LayoutMismatchError(
-            "both regions need the same dtype",
-            name=source.name,
-            dtype=source.dtype.name,
-            wanted=spec.dtype.name,
-        )
-    check_span(source, begin, nbytes)
-
-
 def check_step(
     kernel: int,
     region: MappedRegion,

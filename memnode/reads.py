@@ -18,10 +18,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from memnode.checks import check_range, check_rows, check_source, check_span
+from memnode.checks import check_range, check_rows, check_span
 from memnode.context import Channel, Context, Park
 from smbox import dtypes
-from smbox.errors import ConfigError, RegionFreedError
+from smbox.errors import ConfigError, LayoutMismatchError, RegionFreedError
 from smbox.memory.commit import StripeBusy
 from smbox.memory.layout import STRIPE_NBYTES, Consistency
 from smbox.memory.locks import LockFile
@@ -75,18 +75,36 @@ def stamps(context: Context, _channel: Channel, request: Request) -> Reply:
 def dot(context: Context, _channel: Channel, request: Request) -> Reply:
     """Reply with the dot product of a range and another region's, one sum for each stripe."""
     region, first, limit = _range(context, request)
-    address = operands.unpack_address(request.payload)
-    source = context.registry.locate(address)
     check_span(region.spec, first, request.nbytes)
-    check_source(region.spec, source.spec, address - source.address, request.nbytes)
+    source, begin = source_of(context, request, region.spec)
     if region.spec.dtype.kind != "float":
         raise ConfigError("only floats have a dot product", name=region.spec.name)
-    ahead = address - source.address - first
     found = [
-        context.reader.dot(region, begin, source, begin + ahead, end - begin)
-        for begin, end in cut(first, limit, STRIPE_NBYTES)
+        context.reader.dot(region, at, source, begin + at - first, end - at)
+        for at, end in cut(first, limit, STRIPE_NBYTES)
     ]
     return reply_to(request, np.array(found).tobytes())
+
+
+def source_of(context: Context, request: Request, spec: RegionSpec) -> tuple[MappedRegion, int]:
+    """Return the other region of a FROM or DOT, and the first byte of the range in its data.
+
+    Raises:
+        LayoutMismatchError: its dtype is not that of ``spec``.
+        SmboxError: as ``check_span``.
+    """
+    address = operands.unpack_address(request.payload)
+    source = context.registry.locate(address)
+    if source.spec.dtype != spec.dtype:
+        raise LayoutMismatchError(
+            "both regions need the same dtype",
+            name=source.spec.name,
+            dtype=source.spec.dtype.name,
+            wanted=spec.dtype.name,
+        )
+    begin = address - source.address
+    check_span(source.spec, begin, request.nbytes)
+    return source, begin
 
 
 def snapshot(context: Context, channel: Channel, request: Request) -> Reply | Park:
