@@ -120,21 +120,15 @@ class NodeGroup:
         Returns:
             None after a clean stop; the exit status of a node that ended by itself.
         """
-        poll = select.poll()
-        for fd in self._wakeup.fds:
-            poll.register(fd, select.POLLIN)
-        with ExitStack() as stack:
-            for child in self._children:
-                pidfd = os.pidfd_open(child.pid)
-                stack.callback(os.close, pidfd)
-                poll.register(pidfd, select.POLLIN)
-            while not self._wakeup.is_stopping:
-                for fd, _ in poll.poll():
-                    self._wakeup.handle(fd)
-                ended = next((c for c in self._children if c.poll() is not None), None)
-                if ended is not None and not self._wakeup.is_stopping:
-                    _LOG.error("memory node %d ended: killing the others", ended.pid)
-                    return ended.returncode
+        for child in self._children:
+            self._wakeup.watch(child.pid)
+        while not self._wakeup.is_stopping:
+            for fd in select.select(self._wakeup.fds, [], [])[0]:
+                self._wakeup.handle(fd)
+            ended = next((c for c in self._children if c.poll() is not None), None)
+            if ended is not None and not self._wakeup.is_stopping:
+                _LOG.error("memory node %d ended: killing the others", ended.pid)
+                return ended.returncode
         return self._stop()
 
     def _start(self) -> None:

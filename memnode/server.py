@@ -39,7 +39,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class Wakeup:
-    """Wakes a poll: by a pipe, by a signal to stop, or when the parent process ends.
+    """Wakes a poll: by a pipe, by a signal to stop, or when a watched process ends.
 
     The garbage collector closes it, because other threads may still call ``wake``.
 
@@ -59,9 +59,13 @@ class Wakeup:
         self._read_fd, self._write_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self.fds = [self._read_fd]
         self.is_stopping = False
-        self._parent_pid = parent_pid
+        self._parent_pid, self._parent_fd = parent_pid, -1
         if parent_pid is not None:
-            self.fds.append(_watch(parent_pid))
+            try:
+                self._parent_fd = self.watch(parent_pid)
+            except (OSError, OverflowError) as error:
+                message = f"cannot watch the parent process of the node: {error}"
+                raise ConfigError(message, parent_pid=parent_pid) from None
 
     def __del__(self) -> None:
         for fd in (self._write_fd, *self.fds):
@@ -79,17 +83,22 @@ class Wakeup:
             for each, handler in former.items():
                 signal.signal(each, handler)
 
+    def watch(self, pid: int) -> int:
+        """Also wake the poll when a process ends; return the descriptor for that."""
+        self.fds.append(os.pidfd_open(pid))
+        return self.fds[-1]
+
     def wake(self) -> None:
         """Wake the poll, from any thread."""
         with contextlib.suppress(BlockingIOError):  # the pipe is full, and so readable
             os.write(self._write_fd, b"\0")
 
     def handle(self, fd: int) -> None:
-        """Handle a readable descriptor; ignore one that is not in ``fds``."""
+        """Handle a readable descriptor; ignore one that is neither the pipe nor the parent."""
         if fd == self._read_fd:
             with contextlib.suppress(BlockingIOError):
                 os.read(fd, _READ_NBYTES)
-        elif fd in self.fds:
+        elif fd == self._parent_fd:
             _LOG.warning("stopping: the parent process %d has ended", self._parent_pid)
             self.is_stopping = True
 
@@ -274,12 +283,3 @@ def _raise_file_limit() -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):  # then the limit stays
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-
-
-def _watch(pid: int) -> int:
-    """Return a descriptor that becomes readable when a process ends."""
-    try:
-        return os.pidfd_open(pid)
-    except (OSError, OverflowError) as error:
-        message = f"cannot watch the parent process of the node: {error}"
-        raise ConfigError(message, parent_pid=pid) from None
