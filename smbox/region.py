@@ -31,8 +31,7 @@ from smbox import verbs
 from smbox.address import GlobalAddress, Part
 from smbox.errors import ConfigError
 from smbox.handle import Handle
-from smbox.paths.pair import PathPair
-from smbox.paths.work import Piece, RegionInfo
+from smbox.paths.work import Piece
 from smbox.rows import Rows
 from smbox.sync import Counter
 from smbox.vector import Vector
@@ -56,21 +55,7 @@ class Region(Vector):
         first: first byte of the slice in the region's data.
     """
 
-    __slots__ = ("nbytes",)
-
-    def __init__(
-        self,
-        paths: PathPair,
-        info: RegionInfo,
-        shape: tuple[int, ...] | None = None,
-        first: int = 0,
-    ) -> None:
-        self._paths = paths
-        self.info = info
-        self.dtype: np.dtype[Any] = info.dtype.numpy
-        self.shape = info.shape if shape is None else shape
-        self.nbytes = math.prod(self.shape) * self.dtype.itemsize
-        self.first, self.limit = first, first + self.nbytes
+    __slots__ = ()
 
     @property
     def name(self) -> str:

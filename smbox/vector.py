@@ -18,7 +18,6 @@ from smbox.errors import ConfigError, LayoutMismatchError
 from smbox.handle import Handle
 from smbox.memory.kernels import KernelCode, scale_of
 from smbox.memory.layout import STRIPE_NBYTES
-from smbox.paths.pair import PathPair
 from smbox.paths.work import Copying, Operation, Piece, Product
 from smbox.verbs import Extent, kernel_of
 from smbox.wire.ops import count
@@ -30,8 +29,7 @@ NOTHING: Final = np.empty(0, np.uint8)
 class Vector(Extent):
     """The part of a region that computes with other regions."""
 
-    __slots__ = ("_paths",)
-    _paths: PathPair
+    __slots__ = ()
 
     def accumulate_from(
         self,

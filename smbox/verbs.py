@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final
 
 import numpy as np
@@ -37,22 +38,23 @@ _NUMBERS: Final = (int, float)  # an array that equals 1 is no scale
 
 
 class Extent:
-    """A region, or a slice of one along axis 0.
+    """A region, or a slice of one along axis 0; see ``smbox.region.Region``."""
 
-    Attributes:
-        info: the entire region.
-        dtype: numpy dtype of the elements.
-        shape: shape of the slice.
-        first: first byte of the slice in the region's data.
-        limit: byte behind the slice.
-    """
+    __slots__ = ("_paths", "dtype", "first", "info", "limit", "nbytes", "shape")
 
-    __slots__ = ("dtype", "first", "info", "limit", "shape")
-    info: RegionInfo
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-    first: int
-    limit: int
+    def __init__(
+        self,
+        paths: PathPair,
+        info: RegionInfo,
+        shape: tuple[int, ...] | None = None,
+        first: int = 0,
+    ) -> None:
+        self._paths = paths
+        self.info = info
+        self.dtype: np.dtype[Any] = info.dtype.numpy
+        self.shape = info.shape if shape is None else shape
+        self.nbytes = math.prod(self.shape) * self.dtype.itemsize
+        self.first, self.limit = first, first + self.nbytes
 
 
 def put(extent: Extent, x: Any) -> Operation:
