@@ -164,16 +164,14 @@ def settings_of(code: OptimizerCode, given: dict[str, float]) -> dict[str, float
         ConfigError: a setting is unknown or out of range, or ``lr`` is missing.
     """
     row = OPTIMIZERS[code]
-    defaults = dict(zip(row.parameters[1:], row.defaults, strict=True))
-    defaults |= {name: default for name, _, default in row.initial}
-    takes = ("lr", *defaults)
-    if set(given) - set(takes) or "lr" not in given:
+    defaults = row.parameters | row.initial
+    if given.keys() - defaults or "lr" not in given:
         raise ConfigError(
-            f"{code.name.lower()} takes {', '.join(takes)}; lr must be given", given=[*given]
+            f"{code.name.lower()} takes {', '.join(defaults)}; lr must be given", given=[*given]
         )
-    settings = {name: _number(name, (defaults | given)[name]) for name in takes}
+    settings = {name: _number(name, value) for name, value in (defaults | given).items()}
     check_parameters(code, [*parameters_in(code, settings).values()])
-    for name, _, _ in row.initial:
+    for name in row.initial:
         if not 0 <= settings[name] < math.inf:
             raise ConfigError(
                 f"{name} must be finite and not negative",
@@ -197,10 +195,7 @@ def parameters_in(code: OptimizerCode, settings: dict[str, float]) -> dict[str, 
 
 def first_values(code: OptimizerCode, settings: dict[str, float]) -> dict[str, float]:
     """Return the first value of each state, by name."""
-    row = OPTIMIZERS[code]
-    return dict.fromkeys(row.states, 0.0) | {
-        state: settings[name] for name, state, _ in row.initial
-    }
+    return {state: settings.get(name, 0.0) for state, name in OPTIMIZERS[code].states.items()}
 
 
 def _check_region(region: Region, firsts: dict[str, float]) -> None:

@@ -212,34 +212,34 @@ class Optimizer(Struct, frozen=True):
     """One row of the table.
 
     Attributes:
-        parameters: names of its parameters, in order, lr first; at most four.
-        defaults: of all parameters but lr, which is required.
-        states: names of its sibling regions, in order.
-        initial: parameters with the initial value of a new state: name, state and default.
-            They are not part of a step. Other states begin as zeros.
+        parameters: of a step, in order, each with its default; at most four. None: required.
+        states: its sibling regions, in order, each with the setting in ``initial`` that is its
+            first value; "": it begins as zeros.
+        initial: the other settings, each with its default.
     """
 
-    parameters: tuple[str, ...]
-    defaults: tuple[float, ...]
-    states: tuple[str, ...]
-    initial: tuple[tuple[str, str, float], ...] = ()
+    parameters: dict[str, float | None]
+    states: dict[str, str]
+    initial: dict[str, float] = {}
 
 
 OPTIMIZERS: Final[dict[OptimizerCode, Optimizer]] = {
-    OptimizerCode.MOMENTUM: Optimizer(("lr", "momentum"), (0.9,), ("momentum",)),
-    OptimizerCode.NESTEROV: Optimizer(("lr", "momentum"), (0.9,), ("momentum",)),
+    OptimizerCode.MOMENTUM: Optimizer({"lr": None, "momentum": 0.9}, {"momentum": ""}),
+    OptimizerCode.NESTEROV: Optimizer({"lr": None, "momentum": 0.9}, {"momentum": ""}),
     OptimizerCode.ADAGRAD: Optimizer(
-        ("lr", "eps"), (1e-10,), ("squares",), (("initial_accumulator_value", "squares", 0.0),)
+        {"lr": None, "eps": 1e-10},
+        {"squares": "initial_accumulator_value"},
+        {"initial_accumulator_value": 0.0},
     ),
     OptimizerCode.ADAM: Optimizer(
-        ("lr", "beta1", "beta2", "eps"), (0.9, 0.999, 1e-8), ("mean", "squares")
+        {"lr": None, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8}, {"mean": "", "squares": ""}
     ),
 }
 
 
 def check_parameters(code: OptimizerCode, parameters: Parameters) -> None:
     """Raise ConfigError unless the optimizer's parameters are complete, finite and in range."""
-    names = OPTIMIZERS[code].parameters
+    names = [*OPTIMIZERS[code].parameters]
     if len(parameters) != len(names):
         raise ConfigError("an optimizer needs its parameters", optimizer=code.name, names=names)
     for name, value in zip(names, parameters, strict=True):

@@ -61,9 +61,9 @@ def check_optimizers(box: Any) -> None:
     begin, gradient = values(count, F32, 1), values(count, F32, 2)
     for code, row in OPTIMIZERS.items():
         by = dict(zip(row.parameters, (0.1, 0.5, 0.25, 1e-3), strict=False))
-        begins = {state: 0.5 for _, state, _ in row.initial}
-        given = by | {name: 0.5 for name, _, _ in row.initial}
-        states = [np.full(count, begins.get(name, 0.0), np.float32) for name in row.states]
+        given = by | dict.fromkeys(row.initial, 0.5)
+        begins = [given.get(name, 0.0) for name in row.states.values()]
+        states = [np.full(count, value, np.float32) for value in begins]
         wanted = begin
         with region_of(box, begin) as region:
             optimizer = box.optimizer(region, code.name.lower(), **given)
