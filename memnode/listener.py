@@ -223,12 +223,9 @@ def check_free(path: str, address: str) -> None:
         )
     with socket.socket(socket.AF_UNIX) as probe:
         probe.settimeout(0.0)
-        try:
-            probe.connect(path)
-        except (ConnectionRefusedError, FileNotFoundError):
+        # Another error: its queue is full, or it is another user's.
+        if probe.connect_ex(path) in {errno.ECONNREFUSED, errno.ENOENT}:
             return
-        except OSError:  # its queue is full, or it is another user's
-            pass
     raise ConnectError(
         "cannot listen: another process does; stop it, or bind to another path", address=address
     )
