@@ -107,12 +107,11 @@ class Node:
         """Handle one message of a client with the key ``user``; return the replies."""
         context = self.context
         context.now_s = now_s
-        reply: Reply | None
         try:
             request = decode_request(frames)
         except RemoteProtocolError as error:
-            reply = refuse_malformed(frames, error)
-            return [] if reply is None else [self._encoded(connection, reply)]
+            refusal = refuse_malformed(frames, error)
+            return [] if refusal is None else [self._encoded(connection, refusal)]
         channel = context.connected.get(connection)
         if request.op is Op.HELLO:
             reply = self._sessions.open(connection, request, user)
@@ -128,8 +127,17 @@ class Node:
             channel.record(request, now_s)
             context.metrics.requests[request.op] += 1
             context.metrics.received_nbytes += len(request.payload)
-            reply = self._submit(channel, request)
-        return [] if reply is None else [self._encoded(connection, reply)]
+            if len(channel.queue) >= QUEUE_MAX:
+                _LOG.warning("a client exceeds its window: dropped %s", request.op.name)
+                return []
+            channel.queue.append(request)
+            if len(channel.queue) > 1:  # it is parked
+                return []
+            channel.notify_s = now_s + PARKED_AFTER_S
+            outgoing = self._run(channel)
+            context.metrics.parked += bool(channel.queue)
+            return outgoing
+        return [self._encoded(connection, reply)]
 
     def tick(self, *, now_s: float) -> Outgoing:
         """Run parked requests again, finish WAITs, and do the housekeeping once a second."""
@@ -146,12 +154,12 @@ class Node:
             self._sessions.expire()
         pending = list(context.pending.values())
         context.builds.step_others({each.key for each in pending if each.queue})
-        replies = [(each.connection, reply) for each in pending for reply in self._run(each)]
-        replies += finish_waits(context, pending)
+        outgoing = [each for channel in pending for each in self._run(channel)]
+        outgoing += [self._encoded(*each) for each in finish_waits(context, pending)]
         for channel in pending:
             if not channel.queue and not channel.waits:
                 del context.pending[channel.connection]
-        return [self._encoded(*each) for each in replies]
+        return outgoing
 
     def close(self) -> None:
         """Discard queued requests unexecuted; the owner of the memory closes it."""
@@ -159,35 +167,19 @@ class Node:
             self._sessions.close(channel)
         self.context.builds.release()
 
-    def _submit(self, channel: Channel, request: Request) -> Reply | None:
-        """Run a request, or queue it if its channel is parked."""
-        if channel.queue:
-            if len(channel.queue) >= QUEUE_MAX:
-                _LOG.warning("a client exceeds its window: dropped %s", request.op.name)
-            else:
-                channel.queue.append(request)
-            return None
-        outcome = self._try(channel, request)
-        if isinstance(outcome, Park):
-            channel.queue.append(request)
-            channel.park = outcome
-            channel.notify_s = self.context.now_s + PARKED_AFTER_S
-            self.context.pending[channel.connection] = channel
-            self.context.metrics.parked += 1
-            return None
-        return outcome
-
-    def _run(self, channel: Channel) -> list[Reply]:
-        """Run the queue of a parked channel until a request is parked again."""
-        replies: list[Reply] = []
+    def _run(self, channel: Channel) -> Outgoing:
+        """Run the queue of a channel until a request is parked; return the replies."""
+        replies: Outgoing = []
         while channel.queue:
-            outcome = self._try(channel, channel.queue[0])
+            request = channel.queue.popleft()
+            outcome = self._try(channel, request)
             if isinstance(outcome, Park):
+                channel.queue.appendleft(request)
                 channel.park = outcome
+                self.context.pending[channel.connection] = channel
                 return replies + self._parked_reply(channel)
-            channel.queue.popleft()
             if outcome is not None:
-                replies.append(outcome)
+                replies.append(self._encoded(channel.connection, outcome))
         return replies
 
     def _try(self, channel: Channel, request: Request) -> Outcome:
@@ -220,7 +212,7 @@ class Node:
             outcome.numbers = self._credit.after(channel.connection)
         return outcome
 
-    def _parked_reply(self, channel: Channel) -> list[Reply]:
+    def _parked_reply(self, channel: Channel) -> Outgoing:
         """Return the PARKED reply to the first request of a channel, if it is due."""
         busy, now_s = channel.busy, self.context.now_s
         if channel.park is Park.UNSENT or now_s < channel.notify_s:
@@ -229,7 +221,8 @@ class Node:
         parked = RemoteError("not done yet")
         if busy is not None:
             parked = RemoteError("another writer holds a stripe", **busy.facts())
-        return [refuse(channel.queue[0], parked, status=Status.PARKED)]
+        reply = refuse(channel.queue[0], parked, status=Status.PARKED)
+        return [self._encoded(channel.connection, reply)]
 
     def _encoded(self, connection: Connection, reply: Reply) -> tuple[Connection, list[Buffer]]:
         self.context.metrics.sent_nbytes += len(reply.payload)
