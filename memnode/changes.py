@@ -233,9 +233,7 @@ def _answer(channel: Channel, request: Request) -> Buffer:
     parts = list(_parts(channel, request))
     if not parts:
         return b""
-    copied = np.concatenate(parts)
-    channel.unsent.add(copied)
-    return copied.data
+    return channel.unsent.add(np.concatenate(parts))
 
 
 def _answer_nbytes(request: Request) -> int:

@@ -75,10 +75,11 @@ class Unsent:
         self._answers: deque[tuple[weakref.ref[Any], int]] = deque()
         self._nbytes = 0
 
-    def add(self, answer: NDArray[np.uint8]) -> None:
-        """Count an answer that has memory of its own; answers are sent in this order."""
+    def add(self, answer: NDArray[np.uint8]) -> memoryview:
+        """Count an answer that has memory of its own; return its bytes, to be sent next."""
         self._answers.append((weakref.ref(answer, self._sent), answer.nbytes))
         self._nbytes += answer.nbytes
+        return answer.data
 
     def has_room(self) -> bool:
         """Return whether an answer may be made now; if not, ``wake`` is called when it may."""

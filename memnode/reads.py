@@ -16,7 +16,6 @@ from contextlib import closing, suppress
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from memnode.checks import check_range, check_rows, check_span
 from memnode.context import Channel, Context, Park
@@ -43,7 +42,7 @@ def get(context: Context, channel: Channel, request: Request) -> Reply:
     region, first, limit = _range(context, request)
     out = np.empty(carried_nbytes(request.nbytes, request.operand), np.uint8)
     context.reader.read(region, first, limit, out, operand=request.operand)
-    return _copied(channel, request, out)
+    return reply_to(request, channel.unsent.add(out))
 
 
 def gather(context: Context, channel: Channel, request: Request) -> Reply:
@@ -55,7 +54,7 @@ def gather(context: Context, channel: Channel, request: Request) -> Reply:
     check_rows(region.spec, first, places, row_nbytes)
     out = np.empty(carried_nbytes(request.nbytes, request.operand), np.uint8)
     context.reader.read_rows(region, first, places, row_nbytes, out, operand=request.operand)
-    return _copied(channel, request, out)
+    return reply_to(request, channel.unsent.add(out))
 
 
 def lend(context: Context, _channel: Channel, request: Request) -> Reply:
@@ -192,8 +191,3 @@ def _stamped_range(context: Context, request: Request) -> tuple[MappedRegion, in
             "only a region of consistency 'stripe' is lent", name=region.spec.name
         )
     return region, first, limit
-
-
-def _copied(channel: Channel, request: Request, out: NDArray[np.uint8]) -> Reply:
-    channel.unsent.add(out)
-    return reply_to(request, out.data)
