@@ -20,6 +20,10 @@ WINDOW_MAX: Final = 16
 MEMORY_NBYTES_MIN: Final = 1 << 20
 MEMORY_NBYTES_MAX: Final = 1 << OFFSET_BITS  # a node has this many addresses
 
+_TCP = re.compile(r"((?:.*;)?(?:\[[^][]+\]|[^][:;]+)):([0-9]{1,5})")
+"""Host, with brackets if it is of IPv6, and port. A ZeroMQ source address, ``source:port;``,
+may precede them."""
+
 _SIZE = re.compile(r"(\d{1,18}(?:\.\d+)?)\s*(?:([KMGT])(i?))?B?", re.IGNORECASE)
 _POWER = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 
@@ -143,10 +147,10 @@ def split_address(address: str, schemes: Collection[str]) -> tuple[str, str, int
         raise ConfigError("an address is tcp://host:port or ipc://path", address=address)
     if scheme != "tcp":
         return scheme, rest, 0
-    host, _, port = rest.rpartition(":")
-    if not is_host(host) or not re.fullmatch("[0-9]{1,5}", port) or int(port) >= 1 << 16:
+    match = _TCP.fullmatch(rest)
+    if match is None or int(match[2]) >= 1 << 16:
         raise ConfigError(TCP_FORM, address=address)
-    return scheme, host, int(port)
+    return scheme, match[1], int(match[2])
 
 
 def peer_of(address: str) -> tuple[str, int]:
@@ -157,17 +161,6 @@ def peer_of(address: str) -> tuple[str, int]:
     """
     _, host, port = split_address(address, ("tcp",))
     return host.rpartition(";")[2].strip("[]"), port
-
-
-def is_host(text: str) -> bool:
-    """Return whether ``text`` may be the host of a tcp address; IPv6 needs its brackets.
-
-    A ZeroMQ source address, ``source:port;``, may precede the host.
-    """
-    host = text.rpartition(";")[2]
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1].replace(":", "")
-    return bool(host) and not set(host) & set(":[]")
 
 
 def parse_size(text: str) -> int:

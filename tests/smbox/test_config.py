@@ -68,6 +68,7 @@ def test_a_variable_that_is_no_number_is_named(value):
     [
         ("tcp://h:1", "tcp"),
         ("tcp://[::1]:7070", "tcp"),
+        ("tcp://[::]:7070", "tcp"),
         ("tcp://[fe80::1%eth0]:7070", "tcp"),
         ("tcp://10.0.0.1:0;10.0.0.2:7070", "tcp"),
         ("ipc:///tmp/a", "ipc"),
