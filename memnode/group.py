@@ -122,8 +122,11 @@ class NodeGroup:
         """
         for child in self._children:
             self._wakeup.watch(child.pid)
+        poll = select.poll()  # select() takes no descriptor above 1023
+        for fd in self._wakeup.fds:
+            poll.register(fd, select.POLLIN)
         while not self._wakeup.is_stopping:
-            for fd in select.select(self._wakeup.fds, [], [])[0]:
+            for fd, _ in poll.poll():
                 self._wakeup.handle(fd)
             ended = next((c for c in self._children if c.poll() is not None), None)
             if ended is not None and not self._wakeup.is_stopping:
