@@ -223,10 +223,13 @@ def _read(region: Region) -> _Message:
     return msgspec.json.decode(region.get().tobytes(), type=_Message)
 
 
-def free_stale(box: Box, name: str, first: int) -> None:
-    """Free the regions of a boundary that killed runs have left; stage ``first`` calls this."""
+def free_stale(box: Box, name: str, first: int, generation: int) -> None:
+    """Free the regions of a boundary that killed runs have left.
+
+    Stage ``first`` calls this; the next stage may have refused already, in this generation.
+    """
     words = "offer|answer|(forward|backward)(.sent|.read)?"
-    pattern = re.compile(rf"{re.escape(name)}\.{first}\.\d+\.({words})")
+    pattern = re.compile(rf"{re.escape(name)}\.{first}\.(?!{generation}\.)\d+\.({words})")
     for info in box.regions():
         if pattern.fullmatch(info.name):
             with contextlib.suppress(RegionNotFoundError, RegionFreedError):

@@ -102,8 +102,9 @@ class StageBuilder:
         self._upstream: Boundary | None = None
         self._downstream: Boundary | None = None
         if self._stage + 1 < count:
-            free_stale(box, name, self._stage)
-            self._downstream = Boundary(box, name, self._stage, stages.generation(self._stage))
+            generation = stages.generation(self._stage)
+            free_stale(box, name, self._stage, generation)
+            self._downstream = Boundary(box, name, self._stage, generation)
         self._links: list[Link] = []
         self._upstream_settled = self._stage == 0
         self._downstream_settled = self._downstream is None

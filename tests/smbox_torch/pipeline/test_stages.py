@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from smbox import Region
-from smbox.errors import RequestTimeoutError, WorkerLostError
+from smbox.errors import ConfigError, RequestTimeoutError, WorkerLostError
 from smbox.member_record import Record
 from smbox_torch.pipeline import agreement
 from smbox_torch.pipeline.agreement import Boundary, Offer, Refusal, Settings
@@ -173,6 +173,18 @@ def test_a_refusal_that_replaces_an_offer_while_it_is_read_is_found(node, name, 
         assert Boundary.await_offer(node, name, 0, stages)[1] == refusal
     boundary.free()
     first.leave()
+
+
+def test_a_refusal_that_came_before_a_stage_looked_is_read(node, name, left):
+    """Stage 1 sees that stage 0 has come, and refuses at once: its arguments are invalid."""
+    first = team_of(node, name, 2, rank=0, lease_s=LEASE_S)
+    boundary = Boundary(node, name, 0, first.member.seen.generation(0))
+    boundary.refuse_upstream(Refusal("unfit", "stage 1: slots=0", 1, "failed"))
+    builder = StageBuilder(node, name, Stages(node, first, 2, 5.0), 2)
+    with pytest.raises(ConfigError, match="stage 1: slots=0"):
+        builder.build(Settings(2, 2, "1f1b", 2), nn.Linear(2, 2), torch.ones(4, 2))
+    first.leave()
+    assert left(node, name) == []
 
 
 def test_two_neighbours_that_refuse_at_once_leave_no_message(node, name, left, monkeypatch):
