@@ -172,9 +172,13 @@ class Boundary:
     def refuse_upstream(self, refusal: Refusal) -> None:
         """Send a refusal to the upstream stage."""
         self._send("answer", _Message(refusal=refusal))
-        message = self._find("offer")
-        if message is not None and message.refusal is not None:  # it will not read the answer
+        if self.refusal() is not None:  # it will not read the answer
             self.free()
+
+    def refusal(self) -> Refusal | None:
+        """Return the refusal that the upstream stage has left in place of its offer, or None."""
+        message = self._find("offer")
+        return None if message is None else message.refusal
 
     def await_answer(self, stages: Stages) -> Refusal | None:
         """Wait for the answer; return None if all downstream stages agree."""

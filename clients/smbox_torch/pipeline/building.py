@@ -194,6 +194,10 @@ class StageBuilder:
             upstream = self._link(reader, self._upstream.backward)
             self._upstream.answer(Answer(self._stages.generation(self._stage)))
             self._upstream_settled = True
+            refusal = self._upstream.refusal()
+            if refusal is not None:  # the upstream stage will not read the answer
+                self._upstream.free()
+                raise refusal.error(self._stages)
         return BuiltStage(module, taken, upstream, downstream)
 
     def _wait_for_offer(self, settings: Settings) -> TensorSpec:

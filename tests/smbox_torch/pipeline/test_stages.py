@@ -15,8 +15,9 @@ from smbox import Region
 from smbox.errors import ConfigError, RequestTimeoutError, WorkerLostError
 from smbox.member_record import Record
 from smbox_torch.pipeline import agreement
-from smbox_torch.pipeline.agreement import Boundary, Offer, Refusal, Settings
+from smbox_torch.pipeline.agreement import Answer, Boundary, Offer, Refusal, Settings
 from smbox_torch.pipeline.building import StageBuilder
+from smbox_torch.pipeline.ring import TensorSpec, free_ring
 from smbox_torch.pipeline.stages import Stages
 from smbox_torch.workers.joining import team_of
 
@@ -203,3 +204,27 @@ def test_two_neighbours_that_refuse_at_once_leave_no_message(node, name, left, m
     assert left(node, name) == []
     for team in (first, second):
         team.leave()
+
+
+def test_a_stage_that_is_refused_just_before_it_answers_is_not_built(
+    node, name, left, monkeypatch
+):
+    """Stage 0 is interrupted while it waits for the answer, which it then does not read."""
+    first, second = (team_of(node, name, 2, rank=rank, lease_s=LEASE_S) for rank in range(2))
+    boundary = Boundary(node, name, 0, first.member.seen.generation(0))
+    settings, answer = Settings(2, 2, "1f1b", 2), Boundary.answer
+    boundary.offer(Offer(settings, (2, 2), "float32"))
+    node.create(boundary.backward, 2 * TensorSpec((2, 2), "float32").slot_nbytes, "uint8")
+
+    def refused_and_answer(own: Boundary, sent: Answer) -> None:
+        boundary.refuse_downstream(Refusal("ended", "KeyboardInterrupt: ", 0, "failed"))
+        free_ring(node, boundary.backward)
+        answer(own, sent)
+
+    monkeypatch.setattr(Boundary, "answer", refused_and_answer)
+    builder = StageBuilder(node, name, Stages(node, second, 2, LONG_S), 2)
+    with pytest.raises(WorkerLostError, match="stage 0 failed.*KeyboardInterrupt"):
+        builder.build(settings, nn.Linear(2, 2), None)
+    for team in (first, second):
+        team.leave()
+    assert left(node, name) == []
