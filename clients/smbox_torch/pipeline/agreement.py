@@ -176,7 +176,7 @@ class Boundary:
             self.free()
 
     def refusal(self) -> Refusal | None:
-        """Return the refusal that the upstream stage has left in place of its offer, or None."""
+        """Return the refusal by which the upstream stage replaced its offer, or None."""
         message = self._find("offer")
         return None if message is None else message.refusal
 

@@ -9,14 +9,14 @@ notifies both neighbours, which notify theirs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from typing import NamedTuple
 
 import torch
 
 from smbox import Box
-from smbox.errors import ConfigError, SmboxError
+from smbox.errors import ConfigError, SmboxError, WorkerLostError
 from smbox.roster import regions_of
 from smbox_torch.pipeline.agreement import (
     Answer,
@@ -105,6 +105,7 @@ class StageBuilder:
             generation = stages.generation(self._stage)
             free_stale(box, name, self._stage, generation)
             self._downstream = Boundary(box, name, self._stage, generation)
+        self._readers: list[Reader] = []
         self._links: list[Link] = []
         self._upstream_settled = self._stage == 0
         self._downstream_settled = self._downstream is None
@@ -129,13 +130,32 @@ class StageBuilder:
         """
         with ExitStack() as undo:
             try:
-                built = self._build(settings, stage, example, undo)
-                self._stages.expect_all()
+                with self._naming_cause():
+                    built = self._build(settings, stage, example, undo)
+                    self._stages.expect_all()
             except BaseException as error:
                 self.refuse(error, late=isinstance(error, ConfigError))
                 raise
             undo.pop_all()
         return built
+
+    @contextmanager
+    def _naming_cause(self) -> Iterator[None]:
+        """Raise what a neighbour reported before it left, rather than that it left."""
+        try:
+            yield
+        except WorkerLostError as error:
+            cause = self._reported_error() if error.facts.get("how") == "left" else None
+            if cause is None:
+                raise
+            raise cause from error
+
+    def _reported_error(self) -> SmboxError | None:
+        refusal = None if self._upstream is None else self._upstream.refusal()
+        if refusal is not None:
+            return refusal.error(self._stages)
+        exits = filter(None, (reader.reported_exit() for reader in self._readers))
+        return next(map(self._stages.exit_error, exits), None)
 
     def refuse(self, error: BaseException, *, late: bool) -> None:
         """Tell the neighbours that are alive why the pipeline cannot be built.
@@ -230,7 +250,8 @@ class StageBuilder:
         self, name: str, spec: TensorSpec, peer: int, settings: Settings, undo: ExitStack
     ) -> Reader:
         undo.callback(free_ring, self._box, name)
-        return Reader(self._box, name, spec, settings.slots, self._stages, peer)
+        self._readers.append(Reader(self._box, name, spec, settings.slots, self._stages, peer))
+        return self._readers[-1]
 
     def _link(self, reader: Reader, name: str) -> Link:
         """Join a reader with a writer to the same neighbour; ``name`` is the writer's ring."""

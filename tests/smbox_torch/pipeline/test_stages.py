@@ -18,6 +18,7 @@ from smbox_torch.pipeline import agreement
 from smbox_torch.pipeline.agreement import Answer, Boundary, Offer, Refusal, Settings
 from smbox_torch.pipeline.building import StageBuilder
 from smbox_torch.pipeline.ring import TensorSpec, free_ring
+from smbox_torch.pipeline.stage_exit import StageExit
 from smbox_torch.pipeline.stages import Stages
 from smbox_torch.workers.joining import team_of
 
@@ -223,8 +224,49 @@ def test_a_stage_that_is_refused_just_before_it_answers_is_not_built(
 
     monkeypatch.setattr(Boundary, "answer", refused_and_answer)
     builder = StageBuilder(node, name, Stages(node, second, 2, LONG_S), 2)
-    with pytest.raises(WorkerLostError, match="stage 0 failed.*KeyboardInterrupt"):
+    with pytest.raises(WorkerLostError, match="KeyboardInterrupt"):
         builder.build(settings, nn.Linear(2, 2), None)
     for team in (first, second):
         team.leave()
+    assert left(node, name) == []
+
+
+def test_a_neighbour_that_failed_while_a_stage_waits_for_another_has_not_left(
+    node, name, left, monkeypatch
+):
+    """Stage 0 refuses; stage 1 has read its offer before, and waits for stage 2."""
+    first, second = (team_of(node, name, 3, rank=rank, lease_s=LEASE_S) for rank in range(2))
+    boundary = Boundary(node, name, 0, first.member.seen.generation(0))
+    settings, await_answer = Settings(3, 2, "1f1b", 2), Boundary.await_answer
+    boundary.offer(Offer(settings, (2, 2), "float32"))
+
+    def refused_and_await(own: Boundary, stages: Stages) -> Refusal | None:
+        boundary.refuse_downstream(Refusal("ended", "KeyboardInterrupt: ", 0, "failed"))
+        first.leave()
+        return await_answer(own, stages)
+
+    monkeypatch.setattr(Boundary, "await_answer", refused_and_await)
+    builder = StageBuilder(node, name, Stages(node, second, 3, LONG_S), 3)
+    with pytest.raises(WorkerLostError, match="KeyboardInterrupt"):
+        builder.build(settings, nn.Linear(2, 2), None)
+    second.leave()
+    assert left(node, name) == []
+
+
+def test_a_built_neighbour_that_failed_before_it_was_linked_has_not_left(
+    node, name, left, monkeypatch
+):
+    """Stage 1 frees its ring before stage 0 looks for it."""
+    first, second = (team_of(node, name, 2, rank=rank, lease_s=LEASE_S) for rank in range(2))
+
+    def answered_and_failed(boundary: Boundary, stages: Stages) -> None:
+        stages.expect(1, second.member.seen.generation(1))
+        node.counter(f"{boundary.backward}.sent").add(StageExit(1, "failed").mark)
+        second.leave()
+
+    monkeypatch.setattr(Boundary, "await_answer", answered_and_failed)
+    builder = StageBuilder(node, name, Stages(node, first, 2, LONG_S), 2)
+    with pytest.raises(WorkerLostError, match="stage 1 failed"):
+        builder.build(Settings(2, 2, "1f1b", 2), nn.Linear(2, 2), torch.ones(4, 2))
+    first.leave()
     assert left(node, name) == []
