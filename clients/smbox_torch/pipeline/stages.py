@@ -109,7 +109,8 @@ class Stages:
         def is_done(limit_s: float) -> bool:
             view = self._team.member.read()
             # A stage that has left may have left a refusal as its offer.
-            if view.is_free(stage) and not view.has_left(stage):
+            is_missing = view.is_free(stage) and not view.has_left(stage)
+            if is_missing or stage in self._team.never_came():  # messages of earlier starts
                 time.sleep(min(limit_s, START_POLL_S))
                 return False
             generation = self.generation(stage)
