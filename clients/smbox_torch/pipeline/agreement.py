@@ -88,7 +88,8 @@ class Refusal(msgspec.Struct, frozen=True):
         if isinstance(error, RequestTimeoutError):
             return cls("late", f"stage {stage}: {error}", stage, "failed")
         exit_ = StageExit.from_error(error, stage)
-        text = f"{type(error).__name__}: {error}" if exit_.how == "failed" else ""
+        is_own = exit_ == (stage, "failed")
+        text = f"{type(error).__name__}: {error}" if is_own else ""
         return cls("ended", text, exit_.stage, exit_.how)
 
     def error(self, stages: Stages) -> SmboxError:

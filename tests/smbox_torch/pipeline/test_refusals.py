@@ -43,6 +43,12 @@ def test_a_refusal_that_replaces_an_offer_while_it_is_read_is_found(node, name, 
         team.leave()
 
 
+def test_a_refusal_that_is_passed_on_contains_no_other_one():
+    told = "stage 0 failed; its own error says why; start all stages again"
+    lost = WorkerLostError(told, stage=0, how="failed")
+    assert Refusal.of(lost, 1) == Refusal("ended", "", 0, "failed")
+
+
 def test_a_refusal_that_came_before_a_stage_looked_is_read(node, name, left):
     """Stage 1 sees that stage 0 has come, and refuses at once: its arguments are invalid."""
     first = team_of(node, name, 2, rank=0, lease_s=LEASE_S)
