@@ -63,9 +63,8 @@ def survey() -> list[NodeSegments]:
 def _look_at(node: str, segments: tuple[str, ...]) -> NodeSegments:
     owner = _recorded_owner(node)
     pid = 0 if owner is None else owner[0]
-    return NodeSegments(
-        node, segments, sum(map(segment.size, segments)), pid, _state(node, owner, segments)
-    )
+    state = "alive" if _is_locked(node) else _state(node, owner, segments)
+    return NodeSegments(node, segments, sum(map(segment.size, segments)), pid, state)
 
 
 def _recorded_owner(node: str) -> tuple[int, int] | None:
@@ -82,10 +81,9 @@ def _recorded_owner(node: str) -> tuple[int, int] | None:
 
 
 def _state(node: str, owner: tuple[int, int] | None, segments: tuple[str, ...]) -> str:
+    """Return the state of a memory whose node's lock no other process holds."""
     if any(map(segment.is_untrusted, segments)):
         return "unknown"
-    if _is_locked(node):
-        return "alive"
     if is_stopping(node):
         return "dead"
     if _is_in_use(node):
@@ -124,7 +122,7 @@ def _is_locked(node: str) -> bool:
 
 
 def remove(memory: NodeSegments) -> bool:
-    """Remove the memory of a dead node; return False if another process owns it now.
+    """Remove the memory of a dead node; return False if its state is another one now.
 
     It holds the node's lock, so that a node cannot start at the same time.
     """
@@ -134,17 +132,16 @@ def remove(memory: NodeSegments) -> bool:
     if locks is None:
         return False
     try:
-        return _remove_locked(memory.node)
+        return _remove_locked(memory)
     finally:
         locks.close()
 
 
-def _remove_locked(node: str) -> bool:
-    owner = _recorded_owner(node)
+def _remove_locked(memory: NodeSegments) -> bool:
+    node = memory.node
     segments = tuple(segment.listing(layout.name_of(node)))
-    is_dead = _is_remnant(node, segments) if owner is None else not process.is_alive(*owner)
-    if not is_stopping(node) and (not is_dead or _is_in_use(node)):
-        return False
+    if _state(node, _recorded_owner(node), segments) not in {memory.state, "dead"}:
+        return False  # a node has owned it since, and perhaps kept it
     remove_all(node)
     return True
 
@@ -195,7 +192,7 @@ def gc(
                 memory.state,
                 len(memory.segments),
                 output.human_nbytes(memory.nbytes),
-                _action(memory, doomed, gone),
+                _action(memory, [] if yes else doomed, gone),
             ]
             for memory in found
         ],

@@ -217,6 +217,15 @@ def test_a_removal_is_ended_though_clients_still_map_it(node, dead_pid):
     assert segment.listing(layout.name_of(node)) == []
 
 
+def test_memory_that_another_node_took_over_since_the_survey_is_kept(node, dead_pid):
+    make(node, dead_pid, 12345)
+    found = find(node)
+    assert orphans.remove(found)
+    NodeMemory.open(node, 64 << 20).close(keep=True)
+    assert not orphans.remove(found)
+    assert orphans.remove(find(node))
+
+
 def test_a_collection_leaves_a_node_alone_that_begins_meanwhile(node, dead_pid, monkeypatch):
     """Another gc removes the lock file that this one opened; then a node starts."""
     make(node, dead_pid, 12345)
@@ -262,6 +271,8 @@ def test_gc_tells_only_what_it_removed(node, dead_pid, capsys, monkeypatch):
     monkeypatch.setattr(orphans, "remove", lambda _: False)
     orphans.gc(yes=True, json=True)
     assert [told["removed"] for told in json.loads(capsys.readouterr().out)] == [False]
+    orphans.gc(yes=True)
+    assert "would remove" not in capsys.readouterr().out
 
 
 def test_gc_that_can_open_too_few_files_removes_nothing_in_use(node, dead_pid, monkeypatch):
