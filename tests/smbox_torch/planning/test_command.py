@@ -149,6 +149,12 @@ def test_an_unknown_model_is_refused(plan):
     assert done.exception.facts["file"].endswith("model.toml")
 
 
+def test_a_model_of_other_tasks_than_classification_is_refused():
+    pytest.importorskip("torchvision")
+    with pytest.raises(ConfigError, match="classifies images"):
+        models.make("raft_small", "meta")
+
+
 def test_the_measured_time_is_that_of_a_forward_and_backward_pass(monkeypatch):
     pytest.importorskip("torchvision")
     layers = torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(3, 1000)

@@ -211,6 +211,13 @@ def test_a_coordinator_that_left_just_before_its_end_has_left_and_not_died(
     lease.release()
 
 
+def test_a_coordinator_has_the_lease_that_was_asked_for(node, run):
+    with Sandblaster(node, [torch.zeros(3)], run, workers=1, portions=1, lease_s=3.0):
+        short = CoordinatorWatch(node, run).poll_s
+    with Sandblaster(node, [torch.zeros(3)], f"{run}-2", workers=1, portions=1, lease_s=6.0):
+        assert CoordinatorWatch(node, f"{run}-2").poll_s == 2.0 * short
+
+
 def test_a_region_that_another_process_freed_is_no_error_at_the_end(box, run, names_of):
     portions = PortionScheduler(box, run, 1, 2, 3, "float32")
     box.free(portions.slots[0])
