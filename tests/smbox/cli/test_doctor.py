@@ -65,6 +65,21 @@ def test_a_node_that_says_no_was_reached(monkeypatch):
     assert (facts["reachable"], code) == (True, 1)
 
 
+def test_the_node_of_the_option_is_asked_and_else_that_of_the_environment(monkeypatch):
+    def refuse(address):
+        raise AccessDeniedError(address)
+
+    monkeypatch.setattr(doctor, "connect", refuse)
+    monkeypatch.setenv("SMBOX_ADDRESS", "tcp://127.0.0.1:2")
+    for given, asked in (
+        ("tcp://127.0.0.1:1", "tcp://127.0.0.1:1"),
+        (None, "tcp://127.0.0.1:2"),
+    ):
+        facts, _ = doctor.about_node(given)
+        assert facts["address"] == asked
+        assert asked in facts["error"]
+
+
 def test_impossible_settings_are_exit_code_2(capsys, monkeypatch):
     monkeypatch.setenv("SMBOX_TIMEOUT_S", "soon")
     code, out = run(capsys, "--address", "tcp://127.0.0.1:1")
@@ -115,3 +130,17 @@ def test_little_room_and_dead_memory_come_with_advice(monkeypatch):
     told = doctor.about_host()
     assert "--shm-size" in told["shared memory"]
     assert "smbox gc" in told["dead memory"]
+    kept = NodeSegments("a", ("smbox.a.node",), 3 << 20, 0, "kept")
+    monkeypatch.setattr(orphans, "survey", lambda: [kept])
+    assert doctor.about_host()["dead memory"] == "none"
+
+
+def test_memory_that_cannot_be_looked_at_is_no_error(monkeypatch):
+    def refuse():
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(segment, "room_nbytes", refuse)
+    monkeypatch.setattr(orphans, "survey", refuse)
+    told = doctor.about_host()
+    assert told["shared memory"].startswith("none: ")
+    assert told["dead memory"].startswith("unknown: ")

@@ -10,13 +10,20 @@ import pytest
 
 from smbox.cli.main import main
 from smbox.errors import ConfigError
-from smbox.keys import make_node_key, read_client_key, today
+from smbox.keys import Role, make_node_key, read_client_key, read_clients, today
 
 
 def test_a_key_of_one_day_is_valid_today(tmp_path):
     with suppress(SystemExit):
         main(["keygen", str(tmp_path), "--client", "a", "--days", "1"])
     assert read_client_key(tmp_path / "a.key").expires == today() + dt.timedelta(days=1)
+
+
+def test_a_client_without_a_role_may_write_but_neither_create_nor_free(tmp_path):
+    with suppress(SystemExit):
+        main(["keygen", str(tmp_path), "--client", "a"])
+    (client,) = read_clients(tmp_path)[0].values()
+    assert (client.role, client.prefix, client.expires) == (Role.WRITE, "", None)
 
 
 @pytest.mark.parametrize("days", ["0", "-1", "3000000", "1000000000"])
@@ -28,7 +35,9 @@ def test_days_that_no_calendar_has_are_refused_and_nothing_is_made(tmp_path, cap
     assert not (tmp_path / "keys").exists()
 
 
-@pytest.mark.parametrize("wrong", [["--client", "a/b"], ["--prefix", "run'"]])
+@pytest.mark.parametrize(
+    "wrong", [["--client", "a/b"], ["--prefix", "run'"], ["--role", "reader"]]
+)
 def test_a_client_that_cannot_be_named_is_refused_and_nothing_is_made(tmp_path, capsys, wrong):
     with pytest.raises(SystemExit) as raised:
         main(["keygen", str(tmp_path / "keys"), "--client", "first", *wrong])

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import smbox
-from smbox.cli import main
+from smbox.cli import layouts, main
 
 pytestmark = pytest.mark.shares
 
@@ -72,6 +72,45 @@ def test_ls_shows_a_striped_region_as_a_whole_and_its_parts(box, capsys):
     assert "striped" in rows["w"]
 
 
+def test_the_consistency_of_a_striped_region_is_told(box, capsys):
+    box.create("torn", init=X, layout="striped", consistency="none")
+    found = {told["name"]: told["consistency"] for told in listed(box, capsys)}
+    assert (found["torn"], found["w"]) == ("none", "stripe")
+    assert run(capsys, "rm", "torn", "-a", box.address)[0] == 0
+
+
+def test_regions_that_are_freed_during_a_survey_are_left_out(box, monkeypatch):
+    made = [box.create(name, init=X, layout="striped") for name in ("first", "second")]
+    doomed = iter([None, *made])
+
+    def freed_behind(opened):
+        found = regions(opened)
+        if (region := next(doomed)) is not None:
+            opened.free(region)
+        return found
+
+    regions = type(box).regions
+    monkeypatch.setattr(type(box), "regions", freed_behind)
+    assert "w" in {each.info.name for each in layouts.survey(box) if each.layout == "striped"}
+    assert next(doomed, None) is None
+
+
+def test_parts_that_are_published_during_a_survey_are_no_orphans(box, monkeypatch):
+    regions = smbox.Box.regions
+
+    def without_heads(opened):
+        monkeypatch.undo()
+        return [info for info in regions(opened) if info.name != "w"]
+
+    monkeypatch.setattr(smbox.Box, "regions", without_heads)
+    assert layouts.find_orphans(box) == []
+
+
+def test_stat_finds_the_node_whatever_the_order_of_the_addresses(box, capsys):
+    addresses = ",".join(reversed(box.address.split(",")))
+    assert run(capsys, "stat", "v", "-a", addresses)[0] == 0
+
+
 def test_stat_tells_where_the_parts_are(box, capsys):
     code, out, _ = run(capsys, "stat", "w", "-a", box.address, "--json")
     (told,) = json.loads(out)
@@ -123,8 +162,11 @@ def test_orphans_are_listed_and_removed(box, orphan, capsys):
         0,
         1,
     ]
+    assert run(capsys, "stat", orphan, "-a", box.address)[0] == 0
     _, out, _ = run(capsys, "gc", "-a", box.address)
     assert out.count("would remove") == 2
+    _, out, _ = run(capsys, "gc", "-a", box.address, "--json")
+    assert [told["removed"] for told in json.loads(out)] == [False, False]
     _, out, _ = run(capsys, "gc", "-a", box.address, "--json", "--yes")
     assert [(told["part"], told["node"], told["removed"]) for told in json.loads(out)] == [
         (orphan, 0, True),
@@ -132,6 +174,22 @@ def test_orphans_are_listed_and_removed(box, orphan, capsys):
     ]
     assert not [told for told in listed(box, capsys) if told["layout"] == "orphan"]
     assert box.attach("w").get().tolist() == X.tolist()
+
+
+def test_orphans_that_another_client_frees_meanwhile_are_no_error(
+    box, orphan, capsys, monkeypatch
+):
+    find_orphans = layouts.find_orphans
+
+    def freed_behind(opened):
+        found = find_orphans(opened)
+        opened.free(found[0])
+        return found
+
+    monkeypatch.setattr(layouts, "find_orphans", freed_behind)
+    assert run(capsys, "gc", "-a", box.address, "--yes")[0] == 0
+    monkeypatch.undo()
+    assert layouts.find_orphans(box) == []
 
 
 def test_gc_of_one_node_keeps_parts_whose_head_is_on_another(box, capsys):

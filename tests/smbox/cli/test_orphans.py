@@ -173,6 +173,11 @@ def test_segments_without_a_node_are_unknown(node):
     assert (find(node).state, find(node).owner_pid) == ("unknown", 0)
 
 
+def test_journal_slots_without_a_node_are_dead(node):
+    Segment.create(layout.slot_name(node, 1), 4096).close()
+    assert find(node).state == "dead"
+
+
 def killed_in_its_stop(node: str, after: int) -> bool:
     """Open a memory in a child that dies while it removes it; False if it removed all."""
     child = os.fork()

@@ -36,6 +36,14 @@ def test_ls_shows_every_region(box, capsys):
     assert rows["steps"][1] == "counter"
 
 
+def test_ls_shows_scalars_and_consistency(box, capsys):
+    region = box.create("lr", shape=(), consistency="none")
+    _, out, _ = run(capsys, "ls", "--address", box.address)
+    (row,) = (line.split() for line in out.splitlines() if line.startswith("lr "))
+    assert (row[3], row[6]) == ("scalar", "none")
+    box.free(region)
+
+
 def test_ls_takes_the_address_of_the_environment(box, capsys, monkeypatch):
     monkeypatch.setenv("SMBOX_ADDRESS", box.address)
     code, out, _ = run(capsys, "ls", "--json")
@@ -114,6 +122,7 @@ def test_rm_frees_whatever_has_the_name(box, capsys):
     box.create("gone", shape=2)
     box.counter("gone")
     box.barrier("gone", parties=1)
+    assert run(capsys, "stat", "gone", "-a", box.address)[0] == 0
     assert len([info for info in box.regions() if info.name == "gone"]) == 3
     code, _, _ = run(capsys, "rm", "gone", "-a", box.address)
     assert code == 0

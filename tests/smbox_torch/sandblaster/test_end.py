@@ -131,6 +131,19 @@ def test_a_box_that_closes_ends_the_run(box, run, names_of):
     assert names_of(box, run) == [f"{run}.x"]
 
 
+def test_a_box_closes_though_its_memory_is_gone(node, run, monkeypatch):
+    own = smbox.connect(node.address, timeout_s=WAIT_S)
+    Sandblaster(own, [torch.zeros(3)], run, workers=1, portions=1)
+
+    def lose(*_):
+        raise ConnectError("no node answers")
+
+    monkeypatch.setattr(smbox.Box, "free", lose)
+    own.close()
+    with pytest.raises(ConfigError, match="closed"):
+        own.stats()
+
+
 def test_a_coordinator_that_cannot_be_made_leaves_nothing(box, run, names_of):
     with Sandblaster(box, [torch.zeros(3)], run, workers=1, portions=1) as first:
         before = names_of(box, run)
