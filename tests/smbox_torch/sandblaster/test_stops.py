@@ -154,6 +154,14 @@ def test_a_trial_that_could_not_be_undone_is_undone_by_the_next_step(scripted, m
     assert scripted.vectors.x.get().tolist() == [-0.5] * 4
 
 
+def test_a_loss_that_is_not_finite_drops_the_pairs(scripted):
+    script(scripted, math.inf)
+    vectors = scripted.vectors
+    vectors.pairs.append(Pair(scripted.portions.slots[0], vectors.gradient, 1.0, 1.0))
+    assert scripted.step().size == 0.0
+    assert len(vectors.pairs) == 0
+
+
 @pytest.mark.parametrize("slope", [-1.0, 0.0, math.inf])
 def test_a_direction_that_is_no_descent_gives_way_to_the_gradient(scripted, monkeypatch, slope):
     script(scripted, 1.0, 0.5)
