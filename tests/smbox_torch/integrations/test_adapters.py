@@ -18,7 +18,7 @@ from smbox_torch.integrations.accelerate import connect
 class Joined:
     num_processes = 2
 
-with pytest.raises(ConfigError, match="smbox run"):
+with pytest.raises(ConfigError, match="average beside smbox"):
     connect(Joined())
 """,
     ),

@@ -169,6 +169,9 @@ with smbox.local("64MiB") as box:
     (saved,) = pathlib.Path().glob("exception*.ckpt")
     weights = torch.load(saved, weights_only=False)["state_dict"]
     assert torch.equal(weights["layer.weight"], center)
+    joining = Model()
+    with EASGD(joining.configure_optimizers(), box, "run", workers=1, period=8):
+        assert torch.equal(joining.layer.weight, center)  # without steps of the one that left
 """
 
 SAVING = """
@@ -199,12 +202,15 @@ settings = TrainingArguments("out", use_cpu=True, report_to="none", save_strateg
                              disable_tqdm=True, max_steps=2)
 with smbox.local("64MiB") as box:
     model, data = Model(), [{"x": torch.ones(2)}] * 4
+    center = model.weight.detach().clone()
     trainer = Trainer(model, settings, train_dataset=data, eval_dataset=data,
                       callbacks=[Fails()])
     attach(trainer, EASGD, box, "run", workers=1, period=8)
     with pytest.raises(KeyError):
         trainer.train()
-    own = model.weight.detach().clone()
+    own, joining = model.weight.detach().clone(), Model()
+    with EASGD(torch.optim.SGD(joining.parameters()), box, "run", workers=1, period=8):
+        assert torch.equal(joining.weight, center)  # without steps of the one that left
 trainer.evaluate()
 assert torch.equal(model.weight, own)
 """

@@ -1,0 +1,52 @@
+"""Lightning's Trainer as a worker: without its memory, and as another rank than 0."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+LOSES_AND_SAVES_NOT = """
+import os
+from pathlib import Path
+import torch
+import smbox
+from lightning.pytorch import Callback, LightningModule, Trainer
+from smbox_torch import EASGD
+from smbox_torch.integrations.lightning import BoxCallback
+
+class Model(LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(2, 1)
+
+    def training_step(self, batch, _):
+        return self.layer(batch).square().sum()
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+class Cuts(Callback):
+    def on_train_batch_end(self, *_):
+        box.close()
+        raise KeyError("of the loop")
+
+def fit(workers, *more):
+    callback = BoxCallback(EASGD, box, "run", workers=workers, period=8)
+    trainer = Trainer(accelerator="cpu", max_epochs=1, logger=False, enable_progress_bar=False,
+                      enable_model_summary=False, enable_checkpointing=False,
+                      callbacks=[callback, *more])
+    trainer.fit(Model(), torch.utils.data.DataLoader(torch.ones(1, 2)))
+    return trainer
+
+with smbox.local("64MiB") as box, pytest.raises(KeyError, match="of the loop"):
+    fit(1, Cuts())
+os.environ.update(SMBOX_RANK="1", SMBOX_WORLD_SIZE="2")
+with smbox.local("64MiB") as box:
+    fit(smbox.join(box, "run", rank=1)).save_checkpoint("saved.ckpt")
+assert not Path("saved.ckpt").exists()
+"""
+
+
+def test_the_loss_of_the_memory_hides_no_error_and_only_rank_0_saves(
+    run: Callable[..., None],
+):
+    run(LOSES_AND_SAVES_NOT, "lightning")

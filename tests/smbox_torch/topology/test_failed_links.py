@@ -1,0 +1,72 @@
+"""Measurements that fail: the first cause is told, and no earlier number is used instead."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+
+import numpy as np
+import pytest
+
+import smbox
+from smbox.errors import ConnectError, RequestTimeoutError
+from smbox_torch.topology import measure
+from smbox_torch.world import World
+
+pytestmark = pytest.mark.shares
+
+ALONE = World(rank=0, local_rank=0, world_size=1, local_world_size=1)
+
+
+@pytest.fixture
+def failing(monkeypatch):
+    """``failing(verb, make)``: let this verb raise ``make()`` on each probe; the errors."""
+
+    def fail(verb, make):
+        errors, work = [], getattr(smbox.Region, verb)
+
+        def refuse(region, *args, **more):
+            if region.name.endswith(".probe") and any(each.size > 1 for each in args):
+                errors.append(make())
+                raise errors[-1]
+            return work(region, *args, **more)
+
+        monkeypatch.setattr(smbox.Region, verb, refuse)
+        return errors
+
+    return fail
+
+
+@pytest.mark.parametrize("verb", ["put", "get"])
+def test_the_cause_of_the_first_link_that_failed_is_told(box, failing, verb):
+    errors = failing(verb, lambda: RequestTimeoutError("no answer"))
+    with pytest.raises(ConnectError, match="memory node 0") as caught:
+        measure(box, uuid.uuid4().hex, world=ALONE)
+    assert len(errors) == 2
+    assert caught.value.__cause__ is errors[0]
+
+
+def test_a_measurement_that_was_interrupted_leaves_no_earlier_one(box, failing):
+    name = uuid.uuid4().hex
+    measure(box, name, world=ALONE)
+    failing("put", KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt):
+        measure(box, name, world=ALONE)
+    assert np.isnan(box.attach(f"{name}.topology.links.1x2").get()).all()
+
+
+def test_no_worker_leaves_before_all_have_looked_who_is_alive(run_hosts, monkeypatch):
+    """Else a worker with a link that failed would be told of as dead."""
+    name, left, read = uuid.uuid4().hex, threading.Event(), smbox.Member.read
+
+    def late(member):
+        if member.rank == 0:
+            assert not left.wait(0.1)
+        return read(member)
+
+    def work(world, box):
+        measure(box, name, world=world)
+        left.set()
+
+    monkeypatch.setattr(smbox.Member, "read", late)
+    run_hosts(2, 1, work)
