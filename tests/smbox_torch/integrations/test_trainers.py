@@ -239,7 +239,9 @@ drawn.clear()
 train(0, resume_from_checkpoint="out/checkpoint-1")
 assert drawn == first[1:]
 drawn.clear()
+saved = os.stat("out/checkpoint-3/rng_state.pth").st_mtime_ns
 train(1, resume_from_checkpoint="out/checkpoint-1")
+assert os.stat("out/checkpoint-3/rng_state.pth").st_mtime_ns == saved  # rank 0 saves
 assert not set(drawn) & set(first), (drawn, first)
 """
 

@@ -1,4 +1,4 @@
-"""Measurements that fail: the first cause is told, and no earlier number is used instead."""
+"""Measurements of links that fail or are slow."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import smbox
-from smbox.errors import ConnectError, RequestTimeoutError
-from smbox_torch.topology import measure
+from smbox.errors import ConfigError, ConnectError, RequestTimeoutError
+from smbox_torch.topology import measure, measuring
+from smbox_torch.topology.measuring import FIRST_NBYTES, PROBE_NBYTES
 from smbox_torch.world import World
 
 pytestmark = pytest.mark.shares
@@ -53,6 +54,30 @@ def test_a_measurement_that_was_interrupted_leaves_no_earlier_one(box, failing):
     with pytest.raises(KeyboardInterrupt):
         measure(box, name, world=ALONE)
     assert np.isnan(box.attach(f"{name}.topology.links.1x2").get()).all()
+
+
+def test_a_timeout_that_is_none_is_named_and_nothing_is_made(box):
+    name = uuid.uuid4().hex
+    with pytest.raises(ConfigError, match="link_timeout_s"):
+        measure(box, name, world=ALONE, link_timeout_s=float("nan"))
+    assert not [info for info in box.regions() if info.name.startswith(name)]
+
+
+def test_a_slow_link_carries_no_large_transfer(box, monkeypatch):
+    sizes, put = set(), smbox.Region.put
+
+    def note(region, data, **more):
+        if region.name.endswith(".probe"):
+            sizes.add(data.size)
+        put(region, data, **more)
+
+    monkeypatch.setattr(smbox.Region, "put", note)
+    measure(box, uuid.uuid4().hex, world=ALONE)
+    assert sizes == {FIRST_NBYTES, PROBE_NBYTES}
+    sizes.clear()
+    monkeypatch.setattr(measuring, "SLOW_S", 0.0)
+    measure(box, uuid.uuid4().hex, world=ALONE)
+    assert sizes == {FIRST_NBYTES}
 
 
 def test_no_worker_leaves_before_all_have_looked_who_is_alive(run_hosts, monkeypatch):

@@ -43,6 +43,7 @@ def test_all_workers_get_the_same_links_and_only_these_stay(run_hosts, box):
     links = found[0]
     assert links.nodes == (0, 1)
     assert links.hosts == (0, 0, 1, 1)
+    assert links.names == tuple(f"{socket.gethostname()} ({number})" for number in range(2))
     assert [len(row) for row in links.rows] == [2] * 4
     for row in links.rows:
         for link in row:
