@@ -79,7 +79,9 @@ class NodeLBFGS:
         self.x, self.gradient, self._base, self._last, self._direction = (
             regions[word] for word in VECTORS
         )
-        self._free = [(regions[f"s{index}"], regions[f"y{index}"]) for index in range(history)]
+        self._of_pairs = [
+            (regions[f"s{index}"], regions[f"y{index}"]) for index in range(history)
+        ]
         limits = np.finfo(dtype)
         self._eps, self._min, self._max = map(float, (limits.eps, limits.tiny, limits.max))
         self._slope = 0.0
@@ -130,10 +132,10 @@ class NodeLBFGS:
         the rounding error of step g.d (as in Byrd, Lu, Nocedal and Zhu's L-BFGS-B, for any
         scale of f), nor if 1 / s.y or s.y / y.y is out of the range of the dtype.
         """
-        if not self._free:
-            oldest = self.pairs.popleft()
-            self._free.append((oldest.s, oldest.y))
-        s, y = self._free[-1]
+        if len(self.pairs) == len(self._of_pairs):
+            self.pairs.popleft()
+        used = [pair.s for pair in self.pairs]
+        s, y = next(each for each in self._of_pairs if each[0] not in used)
         s.accumulate_from(self._direction, op="replace")
         s.scale(-step)
         y.accumulate_from(self.gradient, op="replace")
@@ -145,7 +147,6 @@ class NodeLBFGS:
         pair = Pair(s, y, 1.0 / curvature, curvature / square)
         if pair.rho == math.inf or not self._min <= pair.gamma <= self._max:
             return False
-        self._free.pop()
         self.pairs.append(pair)
         return True
 
@@ -157,7 +158,6 @@ class NodeLBFGS:
 
     def forget(self) -> None:
         """Drop all pairs, so that the next direction is the gradient."""
-        self._free += [(pair.s, pair.y) for pair in self.pairs]
         self.pairs.clear()
 
     def close(self) -> None:

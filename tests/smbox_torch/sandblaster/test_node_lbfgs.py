@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections import deque
 
 import numpy as np
 import pytest
@@ -158,6 +159,23 @@ def test_pairs_are_kept_whatever_the_scale_of_the_function(box, scale):
     vectors = NodeLBFGS(box, name(), 4, "float64", history=2)
     assert pair_of(vectors, scale, scale / 2, 1.0 / scale)
     assert vectors.pairs[0].gamma == pytest.approx(2.0 / scale)
+    vectors.close()
+
+
+def test_an_interrupt_loses_no_vectors(box, monkeypatch):
+    """The handler of a signal runs right after a call, before its result is stored."""
+    vectors = NodeLBFGS(box, name(), 4, "float64", history=1)
+    assert pair_of(vectors, 1.0, 0.5, 1.0)
+
+    class Interrupted(deque):
+        def popleft(self):
+            super().popleft()
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(vectors, "pairs", Interrupted(vectors.pairs))
+    with pytest.raises(KeyboardInterrupt):
+        pair_of(vectors, 1.0, 0.5, 1.0)
+    assert pair_of(vectors, 1.0, 0.5, 1.0)
     vectors.close()
 
 
