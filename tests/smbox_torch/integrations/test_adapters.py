@@ -34,13 +34,15 @@ class Model(torch.nn.Linear):
     def forward(self, x, labels=None):
         return {"loss": super().forward(x).sum()}
 
-settings = TrainingArguments("out", use_cpu=True, report_to="none", eval_strategy="steps",
-                             save_strategy="best", metric_for_best_model="loss")
-trainer = Trainer(Model(2, 1), settings, train_dataset=[], eval_dataset=[])
-seed = settings.seed
-with pytest.raises(ConfigError, match="best"):
-    attach(trainer, EASGD, ModelBox(), "run")
-assert settings.seed == seed
+for saving in ("best", "steps"):
+    settings = TrainingArguments("out", use_cpu=True, report_to="none", eval_strategy="steps",
+                                 metric_for_best_model="loss", save_strategy=saving,
+                                 load_best_model_at_end=saving == "steps")
+    trainer = Trainer(Model(2, 1), settings, train_dataset=[], eval_dataset=[])
+    seed = settings.seed
+    with pytest.raises(ConfigError, match="best"):
+        attach(trainer, EASGD, ModelBox(), "run")
+    assert settings.seed == seed
 """,
     ),
     "a Trainer that is attached already": (

@@ -186,7 +186,7 @@ class Saves(TrainerCallback):
 
 settings = TrainingArguments("out", use_cpu=True, report_to="none", save_strategy="no",
                              disable_tqdm=True, max_steps=2, logging_steps=1)
-for event in ("on_step_end", "on_log"):
+for event in ("on_step_end", "on_log", "on_epoch_end"):
     with smbox.local("64MiB") as box:
         model = Model()
         center = model.weight.detach().clone()

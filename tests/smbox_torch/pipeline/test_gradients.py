@@ -30,6 +30,18 @@ class Cut(nn.Linear):
         return super().forward(x.detach())
 
 
+class First(nn.Linear):
+    """Its output is a view of every fourth element."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x)[:, 0]
+
+
+class Column(nn.Linear):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x.unsqueeze(1))
+
+
 def frozen(module: nn.Module) -> nn.Module:
     return module.requires_grad_(False)
 
@@ -52,6 +64,7 @@ MODELS = {
     "frozen between": lambda: [linear(5, 4), frozen(linear(4, 6)), linear(6, 3)],
     "frozen last": lambda: [linear(5, 4), linear(4, 6), frozen(linear(6, 3))],
     "detached": lambda: [linear(5, 4), Detached(), linear(4, 3)],
+    "strided": lambda: [First(5, 4), Column(1, 6), linear(6, 3)],
     "cut": lambda: [linear(5, 4), linear(4, 6), Cut(6, 3)],
 }
 
