@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from smbox_torch.pipeline.ring import HEADER_NBYTES, Header, TensorSpec
+from smbox.errors import RegionFreedError, WorkerLostError
+from smbox_torch.pipeline.ring import HEADER_NBYTES, Header, Reader, TensorSpec
+from smbox_torch.pipeline.stage_exit import StageExit
 
 SPEC = TensorSpec((4, 3), "float32")
 
@@ -39,3 +42,26 @@ def test_a_tensor_has_at_most_the_rows_that_were_agreed_on(tensor, fits):
 @pytest.mark.parametrize(("rows", "units"), [(0, 1), (5, 2), (6, 3)])
 def test_a_slot_has_room_for_header_and_elements(rows, units):
     assert TensorSpec((rows, 3), "float32").slot_nbytes == units * HEADER_NBYTES
+
+
+class Freed:
+    """The stages as stage 1 sees them, when stage 0 has freed the ring between both."""
+
+    stage = 1
+
+    def wait_for_counter(self, *_):
+        raise RegionFreedError("freed")
+
+    def lost_error(self, peer, otherwise):
+        return WorkerLostError("lost", peer=peer, otherwise=otherwise)
+
+
+def test_a_reader_whose_ring_was_freed_was_counted_as_dead():
+    box = SimpleNamespace(
+        create=lambda name, nbytes, _: SimpleNamespace(name=name, nbytes=nbytes),
+        counter=lambda _: None,
+    )
+    reader = Reader(box, "ring", SPEC, 2, Freed(), 0)
+    with pytest.raises(WorkerLostError) as lost:
+        reader.peek()
+    assert lost.value.facts == {"peer": 0, "otherwise": StageExit(1, "died")}
