@@ -37,7 +37,7 @@ BENCH = """
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell ignores it
 from smbox.cli.main import main
-main(["bench", "--quick", "--only", "first-calls"])
+main(["bench", "--only", "first-calls"])  # with --quick it may end before Ctrl-C
 """
 
 
