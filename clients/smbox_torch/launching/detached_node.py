@@ -21,7 +21,7 @@ from typing import Final
 
 from smbox.errors import ConnectError
 from smbox.memory import segment
-from smbox.memory.layout import PREFIX
+from smbox.memory.layout import name_of
 from smbox_torch.launching.access import write_keys
 from smbox_torch.launching.node_keeper import RESTARTS_MAX, STOPPED_MESSAGE
 from smbox_torch.workers.reporter import parse
@@ -113,7 +113,7 @@ class DetachedNode:
                     self.stop()
             raise ConnectError(f"the memory node died {RESTARTS_MAX + 1} times")
         finally:
-            for left in segment.listing(f"{PREFIX}{self._name}."):
+            for left in segment.listing(name_of(self._name)):
                 segment.unlink(left)
             self._folder.cleanup()
 

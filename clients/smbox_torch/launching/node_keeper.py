@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from smbox.errors import ConfigError, ConnectError
-from smbox.memory.layout import PREFIX
+from smbox.memory.layout import name_of
 from smbox_torch.launching.children import Lines, Running, described, end_all, forget, listen
 from smbox_torch.launching.cluster import Plan
 from smbox_torch.launching.local_host import LOOPBACK, StartingHost
@@ -139,7 +139,7 @@ class NodeKeeper:
 
     @property
     def _segments(self) -> str:
-        return f"{PREFIX}{self._name}."
+        return name_of(self._name)
 
     def _bind(self) -> str:
         hosts = self._plan.hosts
