@@ -162,13 +162,17 @@ class LocalQueue(ThreadQueue[LocalWork[Any]]):
 
     @exclusive
     def close(self) -> None:
-        """Remove the writer, once a commit in another thread has ended.
+        """Fail all requests and remove the writer, once a commit in another thread has ended.
 
         Raises:
             ConfigError: called from a signal handler or finalizer inside a call of this queue.
         """
         if not self._is_closed:
             self._is_closed = True
+            for work in self._works:
+                work.error = PeerLostError("the box was closed", outcome=work.outcome())
+                work.is_done = True
+                self.unreported = self.unreported or work.error
             self._works.clear()
             if self.writer is not None:
                 self.writer.close()
@@ -187,6 +191,8 @@ class LocalQueue(ThreadQueue[LocalWork[Any]]):
 
     @exclusive
     def _run(self, work: LocalWork[Any], _deadline_s: float | None) -> bool:
+        if work.is_done:  # perhaps another thread has closed the queue since
+            return True
         if self._is_closed:
             raise PeerLostError("the box was closed", outcome=work.outcome())
         if not work.is_begun:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import wraps
 from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar
 
-from smbox.errors import SmboxError
+from smbox.errors import PeerLostError, SmboxError
 from smbox.paths.work import ByteRange
 from smbox.work import NestedCallError, Pause, Work
 
@@ -231,10 +231,14 @@ class ThreadedPath(Generic[H]):
 
         Raises:
             SmboxError: the error of the first failed change that no call has raised yet.
+            PeerLostError: another thread has closed the box.
         """
         is_complete = True
         first_error: SmboxError | None = None
-        for queue in list(self._queues):
+        queues = list(self._queues)
+        if self._is_closed:
+            raise PeerLostError("the box was closed", outcome="unknown")
+        for queue in queues:
             if queue.drain(deadline_s):
                 error, queue.unreported = queue.unreported, None
                 first_error = first_error or error
