@@ -123,8 +123,8 @@ def make_node_key(folder: Path) -> bool:
     return True
 
 
-def check_client(client: Authorised) -> None:
-    """Raise ConfigError if a client's name or prefix is invalid."""
+def check_client(folder: Path, client: Authorised) -> None:
+    """Raise ConfigError if a client's name or prefix is invalid, or its name has files."""
     if _NAME.fullmatch(client.name) is None:
         raise ConfigError(
             "a client's name is 1 to 64 of A-Z a-z 0-9 . _ - and begins with a letter or digit",
@@ -132,6 +132,16 @@ def check_client(client: Authorised) -> None:
         )
     if any(not each.isprintable() or each in "\"'\\" for each in client.prefix):
         raise ConfigError("a prefix must be printable, without quotes", prefix=client.prefix)
+    for file in _files_of(folder, client):
+        if os.path.lexists(file):
+            raise ConfigError(
+                "a client of this name exists: remove its files first, or take another name",
+                file=str(file),
+            )
+
+
+def _files_of(folder: Path, client: Authorised) -> tuple[Path, Path]:
+    return folder / CLIENTS / f"{client.name}.toml", folder / f"{client.name}.key"
 
 
 def add_client(folder: Path, client: Authorised) -> Path:
@@ -141,14 +151,9 @@ def add_client(folder: Path, client: Authorised) -> Path:
         ConfigError: a client of this name exists, the name or prefix is invalid, or the folder
             cannot be written to; nothing was written.
     """
-    check_client(client)
+    check_client(folder, client)
     node, (public, secret) = read_node_key(folder), _new_pair()
-    entry, key_file = folder / CLIENTS / f"{client.name}.toml", folder / f"{client.name}.key"
-    if entry.exists() or key_file.exists():
-        raise ConfigError(
-            "a client of this name exists: remove its files first, or take another name",
-            file=str(entry if entry.exists() else key_file),
-        )
+    entry, key_file = _files_of(folder, client)
     key = ClientKey(public, secret, name=client.name, node=node.public, expires=client.expires)
     role = cast("RoleName", client.role.name.lower())
     listed = _Listed(public, role, client.prefix, client.expires)

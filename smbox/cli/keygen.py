@@ -56,8 +56,10 @@ def keygen(
         keys.Authorised(name, keys.Role[one_role.upper()], one_prefix, expires)
         for name in client or ()
     ]
-    for each in clients:
-        keys.check_client(each)
+    for place, each in enumerate(clients):
+        keys.check_client(folder, each)
+        if each in clients[:place]:
+            raise ConfigError("two clients cannot have one name", name=each.name)
     if keys.make_node_key(folder):
         print(
             f"made the node's key in {folder}; start it with:"

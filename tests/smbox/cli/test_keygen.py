@@ -10,7 +10,15 @@ import pytest
 
 from smbox.cli.main import main
 from smbox.errors import ConfigError
-from smbox.keys import Role, make_node_key, read_client_key, read_clients, today
+from smbox.keys import (
+    Authorised,
+    Role,
+    add_client,
+    make_node_key,
+    read_client_key,
+    read_clients,
+    today,
+)
 
 
 def test_a_key_of_one_day_is_valid_today(tmp_path):
@@ -60,6 +68,25 @@ def test_an_option_for_each_client_is_refused_and_nothing_is_made(
     assert raised.value.code == 2
     assert f"{option} applies to all clients" in capsys.readouterr().err
     assert not (tmp_path / "keys").exists()
+
+
+def test_a_name_given_twice_is_refused_and_nothing_is_made(tmp_path, capsys):
+    with pytest.raises(SystemExit) as raised:
+        main(["keygen", str(tmp_path / "keys"), "--client", "a", "--client", "a"])
+    assert raised.value.code == 2
+    assert "name='a'" in capsys.readouterr().err
+    assert not (tmp_path / "keys").exists()
+
+
+def test_a_name_that_is_taken_is_refused_and_nothing_is_made(tmp_path, capsys):
+    make_node_key(tmp_path)
+    add_client(tmp_path, Authorised("old", Role.READ))
+    with pytest.raises(SystemExit) as raised:
+        main(["keygen", str(tmp_path), "--client", "new", "--client", "old"])
+    assert raised.value.code == 2
+    assert "old.toml" in capsys.readouterr().err
+    assert not (tmp_path / "new.key").exists()
+    assert [client.name for client in read_clients(tmp_path)[0].values()] == ["old"]
 
 
 def test_commands_that_it_tells_hold_for_a_folder_with_a_space(tmp_path, capsys):
