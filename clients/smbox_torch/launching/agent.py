@@ -4,7 +4,7 @@ The command that connects to the host (``enter``) starts the agent. The agent re
 sends frames on its standard input and output. Environment and arguments are sent in frames,
 because ssh passes on no variables and gives its arguments to a shell. At the end of its input
 (the launcher closed it, was killed or lost the connection) the agent ends all processes and
-removes the segments that they left.
+removes the memory of their memory nodes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from smbox.errors import ConfigError
-from smbox.memory import segment
+from smbox.memory.superblock import remove_all
 from smbox_torch.launching.children import Child, Pipe, end_all, forget, listen
 from smbox_torch.launching.cluster import GRACE_S
 from smbox_torch.launching.frames import BEGIN, Frames, Kind, encode, frame
@@ -60,7 +60,7 @@ class Agent:
     orders: int
     events: int
     _children: dict[int, Child] = field(default_factory=dict)
-    _segments: list[str] = field(default_factory=list)
+    _nodes: set[str] = field(default_factory=set)
     _own: dict[str, str] = field(default_factory=dict)
     """Environment of the login on this host."""
     _threads: str = "1"
@@ -78,9 +78,8 @@ class Agent:
                     self._turn()
         finally:
             end_all(self._children.values(), self._grace_s)
-            for prefix in self._segments:
-                for left in segment.listing(prefix):
-                    segment.unlink(left)
+            for node in self._nodes:
+                remove_all(node)
 
     def write(self, frames: bytes) -> None:
         """Send frames to the launcher; drop them once it has closed the pipe."""
@@ -139,7 +138,8 @@ class Agent:
     def _start(self, number: int, order: dict[str, Any]) -> None:
         env = self._own | order["env"]
         env.setdefault("OMP_NUM_THREADS", self._threads)
-        self._segments += order["segments"]
+        if order["node"]:
+            self._nodes.add(order["node"])
         try:
             child = Child(
                 order["argv"],

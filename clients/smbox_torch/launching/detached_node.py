@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from smbox.errors import ConnectError
-from smbox.memory import segment
-from smbox.memory.layout import name_of
+from smbox.memory.superblock import remove_all
 from smbox_torch.launching.access import write_keys
 from smbox_torch.launching.node_keeper import RESTARTS_MAX, STOPPED_MESSAGE
 from smbox_torch.workers.reporter import parse
@@ -113,8 +112,7 @@ class DetachedNode:
                     self.stop()
             raise ConnectError(f"the memory node died {RESTARTS_MAX + 1} times")
         finally:
-            for left in segment.listing(name_of(self._name)):
-                segment.unlink(left)
+            remove_all(self._name)
             self._folder.cleanup()
 
     def stop(self) -> None:

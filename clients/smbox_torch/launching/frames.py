@@ -17,7 +17,7 @@ import msgspec
 from smbox.errors import RemoteProtocolError
 from smbox_torch.launching.children import Sink
 
-BEGIN: Final = b"\nsmbox agent 1\n"
+BEGIN: Final = b"\nsmbox agent 2\n"
 """The first bytes that an agent sends; the number is the version of the format."""
 
 _HEADER: Final = struct.Struct("<BIQ")
@@ -28,7 +28,7 @@ class Kind(IntEnum):
     """The kind of a frame; the first three are sent to the agent."""
 
     PREPARE = 1  # JSON: folder, env, words (command line), workers, grace_s
-    START = 2  # JSON: argv, env, at_death (signal), segments (prefix)
+    START = 2  # JSON: argv, env, at_death (signal), node (name, or empty)
     SIGNAL = 3  # JSON: number of the signal
     READY = 4  # JSON: pid, python, command, free_port
     REFUSED = 5  # JSON: the reason

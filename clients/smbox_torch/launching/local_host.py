@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from smbox.memory import segment
+from smbox.memory.superblock import remove_all
 from smbox_torch.launching.children import Child, Running, Sink
 
 LOOPBACK: Final = "127.0.0.1"
@@ -45,7 +45,7 @@ class StartingHost(Protocol):
         *,
         stdin: int = subprocess.DEVNULL,
         at_launchers_death: signal.Signals = signal.SIGKILL,
-        segments: str = "",
+        node: str = "",
     ) -> Running:
         """Start a process, as Child does.
 
@@ -56,14 +56,14 @@ class StartingHost(Protocol):
             reports: receives its reports.
             stdin: descriptor of its standard input, if the host can pass one on.
             at_launchers_death: signal that the process gets when the launcher dies.
-            segments: prefix of the segments that it may leave in /dev/shm; "": none.
+            node: name of the memory node that it runs; "": none.
 
         Raises:
             ConnectError: the host is lost.
         """
 
-    def remove(self, segments: str) -> None:
-        """Remove the segments that an ended process has left in /dev/shm."""
+    def remove(self, node: str) -> None:
+        """Remove the memory that a memory node that has ended left in /dev/shm."""
 
 
 @dataclass
@@ -87,17 +87,16 @@ class LocalHost:
         *,
         stdin: int = subprocess.DEVNULL,
         at_launchers_death: signal.Signals = signal.SIGKILL,
-        segments: str = "",  # noqa: ARG002 - the caller removes them
+        node: str = "",  # noqa: ARG002 - the caller removes its memory
     ) -> Running:
         """Start a process; see StartingHost."""
         return Child(
             argv, env, output, reports, stdin=stdin, at_launchers_death=at_launchers_death
         )
 
-    def remove(self, segments: str) -> None:
-        """Remove the segments that an ended process has left in /dev/shm."""
-        for left in segment.listing(segments):
-            segment.unlink(left)
+    def remove(self, node: str) -> None:
+        """Remove the memory that a memory node that has ended left in /dev/shm."""
+        remove_all(node)
 
 
 def free_port() -> int:

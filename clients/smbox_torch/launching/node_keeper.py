@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from smbox.errors import ConfigError, ConnectError
-from smbox.memory.layout import name_of
 from smbox_torch.launching.children import Lines, Running, described, end_all, forget, listen
 from smbox_torch.launching.cluster import Plan
 from smbox_torch.launching.local_host import LOOPBACK, StartingHost
@@ -134,12 +133,8 @@ class NodeKeeper:
             self._env,
             Lines(self._hear),
             at_launchers_death=signal.SIGTERM,  # the node removes its memory
-            segments=self._segments,
+            node=self._name,
         )
-
-    @property
-    def _segments(self) -> str:
-        return name_of(self._name)
 
     def _bind(self) -> str:
         hosts = self._plan.hosts
@@ -154,7 +149,7 @@ class NodeKeeper:
 
     def remove(self) -> None:
         """Remove the memory of a node that has ended, even if the node could not."""
-        self._host.remove(self._segments)
+        self._host.remove(self._name)
 
     def _hear(self, line: str) -> None:
         event = parse(line)

@@ -177,7 +177,7 @@ class RemoteHost:
         *,
         stdin: int = subprocess.DEVNULL,  # noqa: ARG002 - stays on the launcher's host
         at_launchers_death: signal.Signals = signal.SIGKILL,
-        segments: str = "",
+        node: str = "",
     ) -> RemoteChild:
         """Start a process without standard input; see StartingHost.
 
@@ -189,12 +189,12 @@ class RemoteHost:
         self._count += 1
         child = self._children[self._count] = RemoteChild(self, self._count, output, reports)
         order: dict[str, Any] = {"argv": list(argv), "env": dict(env) | self.host.env}
-        order |= {"at_death": at_launchers_death, "segments": [segments] if segments else []}
+        order |= {"at_death": at_launchers_death, "node": node}
         self.tell(Kind.START, self._count, order)
         return child
 
-    def remove(self, segments: str) -> None:
-        """Do nothing: the agent removes all segments when it ends."""
+    def remove(self, node: str) -> None:
+        """Do nothing: the agent removes the memory of all nodes when it ends."""
 
     def tell(self, kind: Kind, number: int, value: Any) -> None:
         """Send a frame to the agent; a host that does not accept it in time is lost."""

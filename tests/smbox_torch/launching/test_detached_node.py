@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 import smbox
-from smbox.errors import ConnectError
+from smbox.errors import ConnectError, RegionFreedError
 from smbox.memory.layout import PREFIX
 from smbox.memory.segment import listing
 from smbox_torch.launching.access import Access, made_keys
@@ -78,6 +78,20 @@ def test_a_node_that_is_stopped_does_not_begin_with_empty_memory(capsys):
     with pytest.raises(ConnectError, match="removes its memory"):
         node.serve()
     assert "starting it again" not in capsys.readouterr().out
+    assert segments(node) == []
+
+
+def test_a_client_that_maps_the_memory_of_a_killed_node_learns_that_it_was_removed(capsys):
+    files, key = made_keys()
+    node = DetachedNode(0, "16MiB", files, BIND)
+    with Access(node.start(), key).entered(), smbox.connect(timeout_s=SOON_S) as box:
+        region = box.create("a", shape=(4,), init=1.0)
+        region.put(np.ones(4, np.float32))  # maps the memory
+        node._is_ending.set()  # stop() signals a node that was just killed
+        os.kill(node._pid, signal.SIGKILL)
+        node.serve()
+        with pytest.raises(RegionFreedError):
+            region.put(np.ones(4, np.float32))
     assert segments(node) == []
 
 

@@ -258,7 +258,7 @@ def test_a_process_on_a_host_has_the_login_below_what_the_launcher_tells(monkeyp
         on_host = agent.Agent(0, events.fileno())
         told = {"folder": str(tmp_path), "env": {}, "words": [], "workers": 1000}
         on_host._prepare(told | {"grace_s": 1.0})
-        order = {"argv": ["x"], "env": {"PLACE": "told"}, "segments": [], "at_death": 9}
+        order = {"argv": ["x"], "env": {"PLACE": "told"}, "node": "", "at_death": 9}
         on_host._start(1, order)
     (env,) = started
     assert (env["PLACE"], env["OWN"], env["OMP_NUM_THREADS"]) == ("told", "the login", "1")
