@@ -56,7 +56,7 @@ class Member(Holder):
         self.first_view = view = roster.seen
         self.rank = rank
         self.expected = expected
-        self.late = bool(view.expired() or view.dead_here() or view.progress().any())
+        self.late = bool(view.expired() or view.dead_here or view.progress().any())
         self._before = view.before_start(expected, launch, restart)
         self.first = rank < expected and self._before[rank] != 0
         self.lease_s = lease.lease_s

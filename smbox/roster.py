@@ -47,11 +47,14 @@ class View(Struct, frozen=True):
         words: the words of all places, ``i64[capacity, COLUMNS]``.
         is_alive: True for places with a living holder, ``[capacity]``.
         records: records of the holders, by rank; None: unknown.
+        dead_here: ranks of living members whose process on this host had ended before the read.
+            The read shows who left just before its end: they left, and did not die.
     """
 
     words: I64
     is_alive: NDArray[np.bool_]
     records: Sequence[Record | None]
+    dead_here: frozenset[int]
 
     @property
     def count(self) -> int:
@@ -107,14 +110,9 @@ class View(Struct, frozen=True):
         """Return the ranks of living members."""
         return _ranks(self.is_alive)
 
-    def dead_here(self) -> set[int]:
-        """Return the ranks whose process on this host died before its lease expired."""
-        return set(filter(self.is_free, self.alive()))
-
     def is_free(self, rank: int) -> bool:
         """Return True if a rank may be taken: its holder left, expired or died on this host."""
-        record = self.records[rank]
-        return not self.is_alive[rank] or (record is not None and record.is_known_dead())
+        return not self.is_alive[rank] or rank in self.dead_here
 
     def lowest_free(self) -> int:
         """Return the lowest rank that may be taken; LimitError if there is none."""
@@ -186,6 +184,7 @@ class Roster:
             self._rows = box.create(rows, (capacity, WORDS), "int64", exist_ok=True)
         self._watch = Watch(capacity)
         self._records: list[Record | None] = [None] * capacity
+        self._ended: set[tuple[int, Record]] = set()
         self._mutex = threading.Lock()
         self.seen = self.read()
 
@@ -248,10 +247,14 @@ class Roster:
             raise
 
     def _read(self, mine: int | None, deadline_s: float | None) -> View:
-        began_s = time.monotonic()
-        words: I64 = self._places.get(timeout_s=optional_timeout_s(deadline_s))
-        ended_s = time.monotonic()
-        self._read_records(words[:, LEASE], deadline_s)
+        while True:
+            began_s = time.monotonic()
+            words: I64 = self._places.get(timeout_s=optional_timeout_s(deadline_s))
+            ended_s = time.monotonic()
+            self._read_records(words[:, LEASE], deadline_s)
+            before, self._ended = self._ended, self._known_dead(words[:, LEASE])
+            if self._ended <= before:  # else some may have left after the read, and then ended
+                break
         is_gone = self._watch.observe(
             words[:, LEASE], leases_s(words[:, LEASE_MS]), began_s=began_s, ended_s=ended_s
         )
@@ -262,7 +265,13 @@ class Roster:
         for rank in _ranks(is_gone):
             word = int(words[rank, LEASE])
             is_alive[rank] = not expire(self.place(rank), word, deadline_s=deadline_s)
-        return View(words, is_alive, tuple(self._records))
+        dead_here = frozenset(rank for rank, _ in self._ended if is_alive[rank])
+        return View(words, is_alive, tuple(self._records), dead_here)
+
+    def _known_dead(self, words: I64) -> set[tuple[int, Record]]:
+        """Return the holders whose process on this host has ended, with their ranks."""
+        holders = [(rank, self._records[rank]) for rank in _ranks(is_held(words))]
+        return {(rank, last) for rank, last in holders if last and last.is_known_dead()}
 
     def _read_records(self, words: I64, deadline_s: float | None) -> None:
         """Read the records of all holders that changed since the last read."""

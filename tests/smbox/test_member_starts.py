@@ -110,18 +110,41 @@ def test_a_successor_knows_what_its_predecessor_did_last(
     """Without a launch it begins anew if the predecessor left."""
     earlier = join(box)
     earlier.progress = 5
+    ended, living = earlier.seen.records[0], [earlier]
 
-    def act_and_end(_: Record) -> bool:
-        monkeypatch.undo()
-        earlier.progress = 7
-        if leaves:
-            earlier.leave()
-        die(earlier)
-        return True
+    def act_and_end(record: Record) -> bool:
+        if living:
+            living.pop().progress = 7
+            if leaves:
+                earlier.leave()
+            die(earlier)
+        return record == ended
 
     monkeypatch.setattr(Record, "is_known_dead", act_and_end)
     with join(box) as successor:
         assert (successor.rank, successor.progress) == (0, progress)
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_a_member_is_late_if_another_died_but_not_if_it_left(
+    box, join, die, monkeypatch, leaves
+):
+    """One that left and ended while a process joined counted as dead."""
+    earlier = join(box, rank=1)
+    ended, living = earlier.seen.records[1], [earlier]
+
+    def leave_and_end(record: Record) -> bool:
+        if living:
+            living.pop()
+            if leaves:
+                earlier.leave()
+            die(earlier)
+        return record == ended
+
+    monkeypatch.setattr(Record, "is_known_dead", leave_and_end)
+    with join(box) as successor:
+        assert successor.rank == 0
+        assert successor.late is not leaves
 
 
 def test_a_member_that_joins_during_the_count_of_workers_is_counted_once(

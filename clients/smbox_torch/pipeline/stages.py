@@ -209,12 +209,9 @@ class Stages:
         died is an error at any time.
         """
         exits = self._exits()
-        died = [stage for stage, how in exits.items() if how == "died"]
-        if died:  # look again: they may have left, just before their processes ended
-            exits = self._exits()
-        for stage in died:
-            if exits[stage] == "died":
-                return self.exit_error(StageExit(stage, "died"))
+        for stage, how in exits.items():
+            if how == "died":
+                return self.exit_error(StageExit(stage, how))
         for stage, how in exits.items():
             if how == "left" and (self._is_building or stage == awaited):
                 return self.exit_error(StageExit(stage, how))

@@ -76,7 +76,6 @@ class CoordinatorWatch:
         view = self._roster.watch(0)
         if not view.is_free(0):
             return None
-        view = self._roster.read()  # again: it may have left just before its process ended
         found = view.of(0)
         how = "left without ending the run" if view.has_left(0) else "died"
         return WorkerLostError(

@@ -227,11 +227,9 @@ class JoinedTeam:
 
     def lost(self) -> dict[int, str]:
         """Return the lost ranks; a dead process of this host is found before its lease ends."""
-        seen = self.member.seen
-        dead = seen.dead_here()  # before the read, which shows who left before its end
         view = self.member.read()
         alive = set(view.alive()).difference(self.member.never_came)
-        dead = {n for n in dead & alive if view.generation(n) == seen.generation(n)}
+        dead = view.dead_here & alive
         died = dead.union(view.expired())
         gone = self._came.difference(alive - dead)
         self._came |= alive
