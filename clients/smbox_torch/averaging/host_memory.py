@@ -3,7 +3,8 @@
 Local rank 0 creates the segment; the others find it by name and token. Once all ranks have
 attached, the name is removed. So nothing stays in /dev/shm: the memory is freed with the last
 process. Only a run that dies before that leaves a name behind; the next run on the host that
-creates such a segment, under any name, removes it.
+creates such a segment, under any name, removes it. A name ends with its creator's pid and start
+time, so no living process can create memory under the name of a dead one meanwhile.
 
     page 0    Header words
     page 1    a row of rendezvous words per rank
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import time
 import zlib
 from contextlib import suppress
@@ -33,7 +35,8 @@ from smbox_torch.world import World
 HOST_PREFIX: Final = "smbox-host."
 """Memory nodes do not use such names: theirs begin with ``smbox.`` and the node's name."""
 DIGEST_LENGTH: Final = 12
-BUILDING: Final = ".building"
+BUILDING: Final = "building."
+_CREATOR: Final = re.compile(r"\.(\d+)\.(\d+)$")
 POLL_S: Final = 2e-3
 GATHERED: Final = ROW_WORDS - Word.COUNTERS - 1
 """The last of a row's counters; the others are free for the user."""
@@ -44,13 +47,11 @@ class Header:
 
     MAGIC_VALUE: Final = 0x54534F4858424D53  # "SMBXHOST"
     MAGIC: Final = 0
-    PID: Final = 1
-    STARTED: Final = 2
-    DIFFERS: Final = 3  # local rank of one that expects other words from RANKS on, or 0
-    RANKS: Final = 4
-    NBYTES: Final = 5
-    DIGEST: Final = 6  # of the layout
-    WORDS: Final = 7
+    DIFFERS: Final = 1  # local rank of one that expects other words from RANKS on, or 0
+    RANKS: Final = 2
+    NBYTES: Final = 3
+    DIGEST: Final = 4  # of the layout
+    WORDS: Final = 5
 
 
 class HostMemory:
@@ -92,10 +93,8 @@ class HostMemory:
         """
         library.load()  # before a rank waits for others that cannot come either
         wanted = _header(world, nbytes, layout)
-        full_name = _full_name(name, world)
-        mapped = (
-            _make(full_name, wanted) if world.is_group_root else _find(full_name, timeout_s)
-        )
+        group = _group_name(name, world)
+        mapped = _make(group, wanted) if world.is_group_root else _find(group, timeout_s)
         try:
             return cls._gather(mapped, wanted, world, timeout_s)
         finally:
@@ -148,10 +147,13 @@ class HostMemory:
         self._segment.close()
 
 
-def _full_name(name: str, world: World) -> str:
-    """Return the segment's name: a digest, because the user's name may contain a "/"."""
+def _group_name(name: str, world: World) -> str:
+    """Return the prefix of the segments of a group on this host, whoever creates them.
+
+    It contains a digest, because the user's name may contain a "/".
+    """
     digest = hashlib.sha256(name.encode()).hexdigest()[:DIGEST_LENGTH]
-    return f"{HOST_PREFIX}{digest}.{world.host_token}"
+    return f"{HOST_PREFIX}{digest}.{world.host_token}."
 
 
 def remove_leftovers() -> list[str]:
@@ -176,7 +178,6 @@ def _is_ours(name: str) -> bool:
 def _header(world: World, nbytes: int, layout: str) -> NDArray[np.uint64]:
     words = np.zeros(Header.WORDS, np.uint64)
     words[Header.MAGIC] = Header.MAGIC_VALUE
-    words[Header.PID], words[Header.STARTED] = process.identity()
     words[Header.RANKS] = world.local_world_size
     words[Header.NBYTES] = nbytes
     words[Header.DIGEST] = zlib.crc32(layout.encode())
@@ -187,50 +188,42 @@ def _data_at(ranks: int) -> int:
     return align(PAGE_NBYTES + ranks * ROW_WORDS * WORD_NBYTES)
 
 
-def _make(name: str, header: NDArray[np.uint64]) -> Segment:
+def _make(group: str, header: NDArray[np.uint64]) -> Segment:
     """Create the segment under a temporary name and rename it when its header is complete."""
     remove_leftovers()
-    if name in segment.listing(name):
+    if segment.listing(group):
         raise SegmentError(
             "a live process is creating a group of this name: use a different name for each"
             " group",
-            segment=name,
+            segment=group,
         )
     pid, pid_started = process.identity()
+    name = f"{group}{pid}.{pid_started}"
     nbytes = _data_at(int(header[Header.RANKS])) + int(header[Header.NBYTES])
-    made = Segment.create(f"{name}{BUILDING}.{pid}.{pid_started}", align(nbytes))
+    building = f"{HOST_PREFIX}{BUILDING}{name.removeprefix(HOST_PREFIX)}"
+    made = Segment.create(building, align(nbytes))
     made.words(0, Header.WORDS)[:] = header
     made.rename(name)
     return made
 
 
-def _find(name: str, timeout_s: float) -> Segment:
+def _find(group: str, timeout_s: float) -> Segment:
     """Wait for the segment of local rank 0 and attach to it; ignore those of dead processes."""
     deadline_s = time.monotonic() + timeout_s
     while time.monotonic() < deadline_s:
-        with suppress(SegmentError):
-            found = Segment.attach(name)
-            if process.is_alive(*_creator_in(found)):
-                return found
-            found.close()
+        for name in segment.listing(group):
+            with suppress(SegmentError):
+                found = Segment.attach(name)
+                if process.is_alive(*_creator(name)):
+                    return found
+                found.close()
         time.sleep(POLL_S)
     raise WorkerLostError(
-        "local rank 0 of this host never came", rank=0, name=name, timeout_s=timeout_s
+        "local rank 0 of this host never came", rank=0, name=group, timeout_s=timeout_s
     )
 
 
 def _creator(name: str) -> tuple[int, int]:
     """Return pid and start time of the creator of a segment, or zeros if unknown."""
-    if BUILDING in name:
-        pid, pid_started = name.rpartition(BUILDING)[2].split(".")[1:]
-        return int(pid), int(pid_started)
-    try:
-        return _creator_in(Segment.attach(name))
-    except SegmentError:
-        return 0, 0
-
-
-def _creator_in(found: Segment) -> tuple[int, int]:
-    """Return pid and start time of the creator from the header of a segment."""
-    words = found.words(0, Header.WORDS)
-    return int(words[Header.PID]), int(words[Header.STARTED])
+    found = _CREATOR.search(name)
+    return (int(found[1]), int(found[2])) if found else (0, 0)

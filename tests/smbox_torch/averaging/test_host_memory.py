@@ -17,7 +17,7 @@ from smbox.memory import process, segment
 from smbox.memory.layout import PREFIX
 from smbox.memory.segment import Segment
 from smbox.testing.few_files import failing_open
-from smbox_torch.averaging.host_memory import HOST_PREFIX, Header, HostMemory, remove_leftovers
+from smbox_torch.averaging.host_memory import HOST_PREFIX, HostMemory, remove_leftovers
 from smbox_torch.world import World
 
 LONG_S = 60.0
@@ -47,6 +47,11 @@ def worlds(ranks: int) -> list[World]:
 
 def named(token: str) -> list[str]:
     return [name for name in segment.listing(HOST_PREFIX) if token in name]
+
+
+def whole(token: str) -> list[str]:
+    """Return the names of segments that can be joined."""
+    return [name for name in named(token) if "building" not in name]
 
 
 def join(world: World, nbytes: int = 100, *, layout: str = "", timeout_s: float = LONG_S):
@@ -131,7 +136,7 @@ def leftover():
     token = World(world_size=2, local_world_size=2, run_id=run_id).host_token
     child = subprocess.Popen([sys.executable, "-c", GATHER_AND_WAIT, run_id])
     done = threading.Event()
-    while not any(name.endswith(token) for name in named(token)):
+    while not whole(token):
         assert child.poll() is None
         done.wait(0.01)
     child.kill()
@@ -144,6 +149,43 @@ def test_what_a_dead_run_left_is_removed_by_the_next(leftover: str):
     assert named(World(world_size=2, local_world_size=2, run_id=leftover).host_token) == []
 
 
+def test_what_a_restarted_root_creates_while_another_run_looks_at_the_dead_one_stays(
+    leftover: str, monkeypatch
+):
+    """The look at a dead root's segment ended with the removal of that of its successor."""
+    two = [
+        World(rank=rank, local_rank=rank, world_size=2, local_world_size=2, run_id=leftover)
+        for rank in range(2)
+    ]
+    joining, is_alive = [], process.is_alive
+
+    def files() -> set[int]:
+        found = set()
+        for name in whole(two[0].host_token):
+            with contextlib.suppress(FileNotFoundError):
+                found.add((segment.DIRECTORY / name).stat().st_ino)
+        return found
+
+    def restart() -> None:
+        joining.append(pool.submit(HostMemory.join, "orphan", two[0], 8, timeout_s=LONG_S))
+
+    def is_alive_and_restarted(pid: int, pid_started: int) -> bool:
+        monkeypatch.undo()
+        dead = files()
+        restart()
+        while not files() - dead:
+            assert not joining[0].done()
+        return is_alive(pid, pid_started)
+
+    with ThreadPoolExecutor(1) as pool:
+        monkeypatch.setattr(process, "is_alive", is_alive_and_restarted)
+        remove_leftovers()
+        if not joining:  # another test's group has removed the dead one's
+            restart()
+        HostMemory.join("orphan", two[1], 8, timeout_s=5.0).close()
+        joining[0].result().close()
+
+
 def test_a_member_does_not_join_a_dead_root(leftover: str):
     member = World(rank=1, local_rank=1, world_size=2, local_world_size=2, run_id=leftover)
     with pytest.raises(WorkerLostError, match="never came"):
@@ -153,18 +195,16 @@ def test_a_member_does_not_join_a_dead_root(leftover: str):
 
 
 def test_a_root_that_died_before_its_header_was_whole_is_found_by_its_name():
-    left = f"{HOST_PREFIX}t.0123.building.{2**22 + 1}.77"
+    left = f"{HOST_PREFIX}building.t.0123.{2**22 + 1}.77"
     Segment.create(left, 4096).close()
     remove_leftovers()  # unless another test's group has
     assert left not in segment.listing(HOST_PREFIX)
 
 
 def test_who_can_open_too_few_files_removes_no_memory_of_a_living_run():
-    name = f"{HOST_PREFIX}{uuid.uuid4().hex}"
     pid, pid_started = process.identity()
-    living = Segment.create(f"{name}.building.{pid}.{pid_started}", 4096)
-    living.words(0, Header.WORDS)[[Header.PID, Header.STARTED]] = pid, pid_started
-    living.rename(name)  # another test's group removes what has no header yet
+    name = f"{HOST_PREFIX}{uuid.uuid4().hex}.{pid}.{pid_started}"
+    Segment.create(name, 4096)
     for nth in itertools.count():
         with failing_open(nth) as failure, contextlib.suppress(SystemLimitError):
             remove_leftovers()
@@ -197,7 +237,7 @@ def test_two_living_groups_of_one_name_are_refused():
     two = worlds(2)
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(join, two[0])
-        while not any(name.endswith(two[0].host_token) for name in named(two[0].host_token)):
+        while not whole(two[0].host_token):
             assert not first.done()
         with pytest.raises(SegmentError, match="different name"):
             join(two[0])
