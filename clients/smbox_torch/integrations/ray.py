@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any, Final
 
 from smbox.errors import ConfigError, ConnectError, PeerLostError, WorkerLostError
@@ -61,19 +61,24 @@ class MemoryNodes(AbstractContextManager["MemoryNodes"]):
         timeout_s: float = READY_S,
     ) -> None:
         self._places = Placement(resources, count, "SPREAD", timeout_s)
-        files, key = made_keys()
         self._serving: list[Any] = []
-        self._nodes = []
+        self._nodes: list[Any] = []
+        with ExitStack() as undo:
+            undo.callback(self.close)
+            self.access = self._start(memory, timeout_s)
+            self._serving = [node.serve.remote() for node in self._nodes]
+            undo.pop_all()
+
+    def _start(self, memory: str, timeout_s: float) -> Access:
+        files, key = made_keys()
         for index, host in enumerate(self._places.addresses):
             actor = self._places.put(DetachedNode, index, max_concurrency=2)  # serve and stop
             self._nodes.append(actor.remote(index, memory, files, f"tcp://{host}:0"))
         try:
             ready = [node.start.remote() for node in self._nodes]
-            self.access = Access(",".join(ray.get(ready, timeout=timeout_s)), key)
+            return Access(",".join(ray.get(ready, timeout=timeout_s)), key)
         except RayError as error:
-            self.close()
             raise ConnectError(f"a memory node did not start: {reason(error)}") from error
-        self._serving = [node.serve.remote() for node in self._nodes]
 
     def run(
         self,
@@ -161,18 +166,20 @@ class Placement:
             raise ConfigError("call ray.init() first, and request at least one", asked=count)
         self._resources = dict(resources)
         self._group = placement_group([self._resources] * count, strategy=strategy)
-        if not self._group.wait(timeout_s):
-            self.give_back()
-            raise ConfigError(
-                "Ray has no room: ask for less, wait for other jobs, or add hosts",
-                wanted=f"{count} x {self._resources}, {strategy}",
-                free=ray.available_resources(),
-                timeout_s=timeout_s,
-            )
-        chosen = placement_group_table(self._group)["bundles_to_node_id"]
-        self.hosts: list[str] = [chosen[index] for index in range(count)]
-        known = {host["NodeID"]: host["NodeManagerAddress"] for host in ray.nodes()}
-        self.addresses: list[str] = [known[host] for host in self.hosts]
+        with ExitStack() as undo:
+            undo.callback(self.give_back)
+            if not self._group.wait(timeout_s):
+                raise ConfigError(
+                    "Ray has no room: ask for less, wait for other jobs, or add hosts",
+                    wanted=f"{count} x {self._resources}, {strategy}",
+                    free=ray.available_resources(),
+                    timeout_s=timeout_s,
+                )
+            chosen = placement_group_table(self._group)["bundles_to_node_id"]
+            self.hosts: list[str] = [chosen[index] for index in range(count)]
+            known = {host["NodeID"]: host["NodeManagerAddress"] for host in ray.nodes()}
+            self.addresses: list[str] = [known[host] for host in self.hosts]
+            undo.pop_all()
 
     def put(self, what: Any, index: int, **options: Any) -> Any:
         """Return a remote task or actor class that runs in one of the bundles."""

@@ -223,6 +223,25 @@ nodes.close()
     )
 
 
+@pytest.mark.parametrize(
+    "interrupt",
+    ["smbox_torch.integrations.ray.placement_group_table", "ray.get"],
+    ids=["placement", "start"],
+)
+def test_an_interrupted_start_of_memory_nodes_leaves_nothing(drive, interrupt):
+    drive(
+        f"""
+def interrupted(*_, **__):
+    raise KeyboardInterrupt
+
+with pytest.MonkeyPatch.context() as patched, pytest.raises(KeyboardInterrupt):
+    patched.setattr("{interrupt}", interrupted)
+    MemoryNodes(2, memory="16MiB")
+""",
+        AWAIT_END,
+    )
+
+
 def test_what_a_driver_that_dies_has_started_ends(drive):
     drive("nodes = MemoryNodes(2, memory='16MiB')\nos._exit(0)", end="")
     drive("", AWAIT_END)
