@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -11,7 +10,6 @@ import torch
 from smbox.box import Box
 from smbox.errors import ConfigError
 from smbox.testing.quadratic import LR, SIZE, Descent, gradient, start
-from smbox.testing.solo import solo_box, solo_boxes
 from smbox_torch.hogwild.hogwild import Hogwild
 from smbox_torch.hogwild.hogwild_pp import (
     HogwildPP,
@@ -22,20 +20,6 @@ from smbox_torch.hogwild.hogwild_pp import (
 from smbox_torch.world import World
 
 TOLERANCE, DELAY = 0.05, 1
-
-
-@pytest.fixture
-def open_box() -> Iterator[Callable[[], Box]]:
-    boxes: list[Box] = []
-    with solo_boxes(32 << 20) as opener:
-
-        def box() -> Box:
-            boxes.append(solo_box(opener))
-            return boxes[-1]
-
-        yield box
-        for each in boxes:
-            each.close()
 
 
 def made(box: Box, rank: int, workers: int, clusters: int, **options: Any) -> Descent:
@@ -61,23 +45,11 @@ def test_the_weights_of_the_ring_solve_their_equations(clusters: int):
 
 
 @pytest.mark.parametrize(("moves", "travels"), [(2e-3, True), (5e-4, False)])
-def test_the_default_tolerance_is_the_measured_one(open_box, moves: float, travels: bool):
-    xs = [torch.nn.Parameter(torch.zeros(1)) for _ in range(2)]
-    team = [
-        HogwildPP(
-            torch.optim.SGD([x], lr=1.0),
-            open_box(),
-            "run",
-            clusters=2,
-            world=World(rank, rank, 2, 2),
-        )
-        for rank, x in enumerate(xs)
-    ]
+def test_the_default_tolerance_is_the_measured_one(leaders, moves: float, travels: bool):
+    xs, (first, _) = leaders()
     xs[0].grad = torch.full((1,), moves)
-    team[0].step()
+    first.step()
     assert (xs[1].item() != 0) is travels
-    for each in team:
-        each.close()
 
 
 def test_the_token_is_kept_for_as_long_as_in_the_papers_code():
