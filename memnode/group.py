@@ -152,10 +152,12 @@ class NodeGroup:
             assert child.stdout is not None
             with child.stdout as output:
                 line = output.readline()
-            if not line:
+            if not line.startswith(b"{"):
                 raise StartError(
-                    "a memory node of the group does not start; see its messages above",
-                    exit_status=child.wait(),
+                    "a memory node of the group does not start, or prints before its ready"
+                    " line; see its messages above",
+                    line=line.decode(errors="replace"),
+                    exit_status=0 if line else child.wait(),
                 )
             self.addresses.append(json.loads(line)["address"])
 

@@ -235,3 +235,19 @@ def test_a_new_group_that_is_refused_leaves_nothing_of_its_own(start, name):
     assert ready is None
     process.communicate(timeout=WAIT_S)
     assert listing(f"smbox.{name}") == [other]
+
+
+def test_a_node_that_prints_before_its_ready_line_is_told(name, monkeypatch, capsys, tmp_path):
+    """The group failed with a traceback of the JSON decoder."""
+    fake = tmp_path / "python"
+    fake.write_text(
+        f"#!{sys.executable}\nimport time\nprint('noise', flush=True)\ntime.sleep(60)\n"
+    )
+    fake.chmod(0o700)
+    monkeypatch.setattr(group.sys, "executable", str(fake))
+    status = main(["--nodes", "1", "--name", name, "--bind", FREE, "--memory", "16MiB"])
+    assert status == EXIT_FAILED
+    told = capsys.readouterr().err
+    assert "prints before its ready line" in told
+    assert "line='noise" in told
+    assert psutil.Process().children() == []
