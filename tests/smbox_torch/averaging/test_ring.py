@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -136,6 +137,44 @@ def test_a_worker_that_says_nothing_is_named_by_all_others():
         return caught.value.facts["rank"]
 
     assert run(3, work, timeout_s=1.0) == [2, 2, 2]
+
+
+def test_a_worker_that_is_stopped_for_too_long_is_named_and_gets_no_sum_when_it_continues():
+    done = threading.Barrier(3)
+
+    def work(ring: Ring) -> int:
+        wait = ring._wait
+        if ring.rank == 1:
+            ring._wait = lambda: (done.wait(LONG_S), setattr(ring, "_wait", wait), wait())[-1]
+        with pytest.raises(WorkerLostError) as caught:
+            ring.sum(np.ones(9, np.float32))
+        if ring.rank != 1:
+            done.wait(LONG_S)
+        return caught.value.facts["rank"]
+
+    assert run(3, work, timeout_s=1.0) == [1, 0, 1]
+
+
+def test_workers_that_are_stopped_together_continue_together(monkeypatch):
+    """As by Ctrl-Z; each one found that its neighbour had said nothing for hours."""
+    clock, waits, after = time.monotonic, iter([None]), [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock() + after[0])
+
+    def work(ring: Ring) -> list[float]:
+        wait = ring._wait
+
+        def stopped() -> object:
+            ring._wait = wait
+            after[0] = 10_000.0
+            return next(waits)  # the messages that have come since are not there yet
+
+        if ring.rank == 1:
+            ring._wait = stopped
+        array = np.ones(2, np.float32)
+        ring.sum(array)
+        return array.tolist()
+
+    assert run(2, work) == [[2.0] * 2] * 2
 
 
 def test_workers_with_different_models_are_an_error():
