@@ -109,8 +109,13 @@ class Holder:
             _LOG.debug("cannot read or write the records of holders: %s", error)
 
     def _refresh(self, deadline_s: float) -> None:
-        """Read the roster; write the record of this process if its generation is new."""
-        if self._read(deadline_s).records[self._place] is None:
+        """Read the roster; write the record of this process unless it is there.
+
+        The generation may be new, or a former holder that was stopped wrote its record late.
+        """
+        self._read(deadline_s)
+        found = self._roster.record(self._place, deadline_s=deadline_s)
+        if found is None or found.generation < self._lease.generation:
             self._write_record(deadline_s)
 
     def _read(self, deadline_s: float | None = None) -> View:

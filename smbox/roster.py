@@ -47,8 +47,7 @@ class View(Struct, frozen=True):
         words: the words of all places, ``i64[capacity, COLUMNS]``.
         is_alive: True for places with a living holder, ``[capacity]``.
         records: records of the holders, by rank; None: unknown.
-        dead_here: ranks of living members whose process on this host had ended before the read.
-            The read shows who left just before its end: they left, and did not die.
+        dead_here: ranks with a lease whose process on this host had ended before the read.
     """
 
     words: I64
@@ -139,10 +138,8 @@ class View(Struct, frozen=True):
 
     def of(self, rank: int) -> MemberInfo:
         """Return the state of a rank."""
-        record = self.records[rank]
-        host, pid, since = (
-            (record.host, record.pid, record.since) if record else (None, None, None)
-        )
+        last = self.records[rank]
+        host, pid, since = (last.host, last.pid, last.since) if last else (None, None, None)
         progress = int(numbers(self.words[rank, PROGRESS]))
         return MemberInfo(rank, host, pid, since, bool(self.is_alive[rank]), progress)
 
@@ -201,6 +198,11 @@ class Roster:
         row = self._rows[rank : rank + 1]
         row.put(record.row()[None], timeout_s=optional_timeout_s(deadline_s))
 
+    def record(self, rank: int, *, deadline_s: float | None = None) -> Record | None:
+        """Read the record of a rank, of whichever holder; None: there is none."""
+        row = self._rows[rank : rank + 1]
+        return Record.of(row.get(timeout_s=optional_timeout_s(deadline_s))[0])
+
     def read(self, *, mine: int | None = None, deadline_s: float | None = None) -> View:
         """Read all places now, and expire members that did not renew in time.
 
@@ -252,7 +254,9 @@ class Roster:
             words: I64 = self._places.get(timeout_s=optional_timeout_s(deadline_s))
             ended_s = time.monotonic()
             self._read_records(words[:, LEASE], deadline_s)
-            before, self._ended = self._ended, self._known_dead(words[:, LEASE])
+            before = self._ended
+            held_by = {n: self._records[n] for n in _ranks(is_held(words[:, LEASE]))}
+            self._ended = {(n, r) for n, r in held_by.items() if r and r.is_known_dead()}
             if self._ended <= before:  # else some may have left after the read, and then ended
                 break
         is_gone = self._watch.observe(
@@ -268,11 +272,6 @@ class Roster:
         dead_here = frozenset(rank for rank, _ in self._ended if is_alive[rank])
         return View(words, is_alive, tuple(self._records), dead_here)
 
-    def _known_dead(self, words: I64) -> set[tuple[int, Record]]:
-        """Return the holders whose process on this host has ended, with their ranks."""
-        holders = [(rank, self._records[rank]) for rank in _ranks(is_held(words))]
-        return {(rank, last) for rank, last in holders if last and last.is_known_dead()}
-
     def _read_records(self, words: I64, deadline_s: float | None) -> None:
         """Read the records of all holders that changed since the last read."""
         present = generations(words)
@@ -287,9 +286,8 @@ class Roster:
         rows: I64 = self._rows[first:limit].get(timeout_s=optional_timeout_s(deadline_s))
         for rank in changed:
             found = Record.of(rows[rank - first])
-            if found is not None and found.generation != present[rank]:
-                found = None  # the record of the predecessor; the new one is not written yet
-            self._records[rank] = found
+            is_new = found is not None and found.generation == present[rank]
+            self._records[rank] = found if is_new else None  # else of the predecessor
 
     def wait(self, version: int, timeout_s: float) -> None:
         """Wait until a place has changed since ``version``, or until the timeout."""

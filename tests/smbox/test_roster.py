@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 import pytest
@@ -65,6 +66,18 @@ def test_a_renewal_in_the_last_moment_keeps_a_rank(box, join, die, monkeypatch):
         time.sleep(0.03)
         assert observer.read().alive() == [0]
     assert marks
+
+
+def test_a_holder_replaces_the_record_that_a_former_one_wrote_late(box, join):
+    """It was stopped in its write for longer than its lease."""
+    former = join(box)
+    late = former.seen.records[0]
+    former.leave()
+    holder = join(box, lease_s=WAIT_S)
+    holder._roster.write(0, late)
+    assert Roster(box, "run").seen.of(0).pid is None
+    holder.beat()
+    assert Roster(box, "run").seen.of(0).pid == os.getpid()
 
 
 def test_a_record_says_nothing_about_the_next_holder(box, join, die):
