@@ -123,8 +123,8 @@ def make_node_key(folder: Path) -> bool:
     return True
 
 
-def check_client(folder: Path, client: Authorised) -> None:
-    """Raise ConfigError if a client's name or prefix is invalid, or its name has files."""
+def files_of(folder: Path, client: Authorised) -> tuple[Path, Path]:
+    """Return where a new client's entry and key belong; ConfigError if it cannot be made."""
     if _NAME.fullmatch(client.name) is None:
         raise ConfigError(
             "a client's name is 1 to 64 of A-Z a-z 0-9 . _ - and begins with a letter or digit",
@@ -132,16 +132,13 @@ def check_client(folder: Path, client: Authorised) -> None:
         )
     if any(not each.isprintable() or each in "\"'\\" for each in client.prefix):
         raise ConfigError("a prefix must be printable, without quotes", prefix=client.prefix)
-    for file in _files_of(folder, client):
-        if os.path.lexists(file):
-            raise ConfigError(
-                "a client of this name exists: remove its files first, or take another name",
-                file=str(file),
-            )
-
-
-def _files_of(folder: Path, client: Authorised) -> tuple[Path, Path]:
-    return folder / CLIENTS / f"{client.name}.toml", folder / f"{client.name}.key"
+    files = folder / CLIENTS / f"{client.name}.toml", folder / f"{client.name}.key"
+    if found := next(filter(os.path.lexists, files), None):
+        raise ConfigError(
+            "a client of this name exists: remove its files first, or take another name",
+            file=str(found),
+        )
+    return files
 
 
 def add_client(folder: Path, client: Authorised) -> Path:
@@ -151,9 +148,8 @@ def add_client(folder: Path, client: Authorised) -> Path:
         ConfigError: a client of this name exists, the name or prefix is invalid, or the folder
             cannot be written to; nothing was written.
     """
-    check_client(folder, client)
+    entry, key_file = files_of(folder, client)
     node, (public, secret) = read_node_key(folder), _new_pair()
-    entry, key_file = _files_of(folder, client)
     key = ClientKey(public, secret, name=client.name, node=node.public, expires=client.expires)
     role = cast("RoleName", client.role.name.lower())
     listed = _Listed(public, role, client.prefix, client.expires)

@@ -57,7 +57,7 @@ def keygen(
         for name in client or ()
     ]
     for place, each in enumerate(clients):
-        keys.check_client(folder, each)
+        keys.files_of(folder, each)
         if each in clients[:place]:
             raise ConfigError("two clients cannot have one name", name=each.name)
     if keys.make_node_key(folder):

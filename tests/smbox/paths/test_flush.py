@@ -1,0 +1,90 @@
+"""``flush`` on mapped memory: changes of all threads, their errors, and closed queues."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from smbox.errors import PeerLostError, RegionFreedError
+from smbox.testing.contract_tools import in_threads
+
+
+def test_flush_drives_what_other_threads_have_in_line(box, held):
+    region = box.create("some", shape=(4,))
+    with held(region):
+        in_threads(2, lambda _: region.accumulate_nb(np.ones(4, np.float32)))
+        assert not box._paths.data().flush(0.0)
+    box.flush(timeout_s=60.0)
+    assert region.get().tolist() == [2, 2, 2, 2]
+
+
+def test_flush_tells_what_failed_unseen(box, held):
+    kept, freed = box.create("kept", shape=(4,)), box.create("freed", shape=(4,))
+    ones = np.ones(4, np.float32)
+    box.free(freed)
+    freed.put_nb(ones)
+    kept.put_nb(ones)
+    with pytest.raises(RegionFreedError):
+        box.flush()
+    box.flush()
+    assert kept.get().tolist() == [1, 1, 1, 1]
+
+
+def test_flush_tells_what_failed_in_a_thread_that_has_ended(box):
+    kept, freed = box.create("kept", shape=(4,)), box.create("freed", shape=(4,))
+    ones = np.ones(4, np.float32)
+    box.free(freed)
+    for region in (freed, kept):
+        in_threads(1, lambda _, region=region: region.put_nb(ones))
+    with pytest.raises(RegionFreedError):
+        box.flush()
+    box.flush()
+    assert kept.get().tolist() == [1, 1, 1, 1]
+
+
+def test_flush_finds_done_what_another_flush_did_before_its_queue_was_closed(box, held):
+    """It said that the box was closed: a new thread had closed the queue of one that ended."""
+    region, ones = box.create("some", shape=(4,)), np.ones(4, np.float32)
+    with held(region):
+        in_threads(1, lambda _: [region.accumulate_nb(ones) for _ in range(2)])
+    (queue,) = box._paths.data()._queues
+    drive = queue.drive
+
+    def drive_all_and_begin_a_thread(work, deadline_s):
+        is_done = drive(work, deadline_s)  # the work behind it, too
+        in_threads(1, lambda _: region.get())
+        return is_done
+
+    queue.drive = drive_all_and_begin_a_thread
+    box.flush()
+    assert queue not in box._paths.data()._queues
+    assert region.get().tolist() == [2, 2, 2, 2]
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_flush_of_a_queue_that_is_closed_meanwhile_completes_the_others(box, held, is_late):
+    region, ones, begun = box.create("some", shape=(4,)), np.ones(4, np.float32), []
+    with held(region):
+        for _ in range(2):
+            in_threads(1, lambda _: begun.append(region.accumulate_nb(ones)))
+    closed, _ = box._paths.data()._queues
+    if is_late:  # after flush has read what is pending
+        closed.drive = lambda work, deadline_s: (
+            closed.close(),
+            type(closed).drive(closed, work, deadline_s),
+        )[1]
+    else:
+        closed.close()
+    with pytest.raises(PeerLostError, match="closed"):
+        box.flush()
+    assert [handle.work.is_done for handle in begun] == [True, True]
+    assert [handle.work.outcome() for handle in begun] == ["none", "all"]
+    assert region.get().tolist() == [1, 1, 1, 1]
+
+
+def test_flush_of_a_box_that_was_closed_meanwhile_raises(box):
+    box.create("some", shape=(4,)).put_nb(np.ones(4, np.float32))
+    path = box._paths.data()
+    box.close()
+    with pytest.raises(PeerLostError, match="closed"):
+        path.flush(0.0)
