@@ -156,7 +156,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _serve_group(options)
         return _serve(config_of(options), as_json=options.json)
     except SmboxError as error:
-        print(f"memnode: {error}", file=sys.stderr)
+        if sys.stderr is not None:  # closed: print would take stdout instead
+            print(f"memnode: {error}", file=sys.stderr)
         if isinstance(error, StartError):
             return max(cast("int", error.facts["exit_status"]), EXIT_FAILED)
         return next(status for kind, status in EXITS if isinstance(error, kind))

@@ -37,8 +37,9 @@ def exit_code(error: SmboxError) -> int:
 
 
 def print_error(message: str) -> None:
-    """Print an error message of one line to stderr."""
-    print(f"smbox: {message}", file=sys.stderr)
+    """Print an error message of one line to stderr, or nowhere if the caller closed that."""
+    if sys.stderr is not None:  # print would take stdout instead of None
+        print(f"smbox: {message}", file=sys.stderr)
 
 
 def print_json(value: object) -> None:

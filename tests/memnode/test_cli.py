@@ -76,6 +76,12 @@ def test_what_can_never_work_is_status_2(arguments, capsys):
     assert capsys.readouterr().err.startswith("memnode: ")
 
 
+def test_a_complaint_without_a_stderr_is_no_ready_line(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "stderr", None)  # closed by the caller
+    assert main(["--memory", "lots"]) == cli.EXIT_CONFIG
+    assert capsys.readouterr().out == ""
+
+
 @pytest.mark.parametrize(
     ("error", "status"),
     [

@@ -84,3 +84,9 @@ def test_complaints_go_to_stderr(capsys):
     output.print_error("no such thing")
     shown = capsys.readouterr()
     assert (shown.out, shown.err) == ("", "smbox: no such thing\n")
+
+
+def test_complaints_without_a_stderr_are_not_mixed_with_the_output(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "stderr", None)  # closed by the caller
+    output.print_error("no such thing")
+    assert capsys.readouterr().out == ""
