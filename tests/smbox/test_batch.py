@@ -7,8 +7,15 @@ from contextlib import suppress
 import numpy as np
 import pytest
 
-from smbox.errors import ConfigError, LayoutMismatchError, RegionFreedError, RequestTimeoutError
+from smbox.errors import (
+    ConfigError,
+    LayoutMismatchError,
+    PeerLostError,
+    RegionFreedError,
+    RequestTimeoutError,
+)
 from smbox.memory.layout import STRIPE_NBYTES
+from smbox.testing.solo import solo_box, solo_boxes
 
 
 def test_nothing_is_sent_before_the_block_ends(box):
@@ -39,6 +46,17 @@ def test_what_does_not_fit_is_told_at_once(box):
     batch.put(region, np.ones(4, np.float32))
     with pytest.raises(LayoutMismatchError), batch:
         batch.put(region, np.ones(5, np.float32))
+    assert region.version == 0
+
+
+def test_a_region_of_another_memory_is_told_at_once_and_nothing_is_sent(box):
+    region = box.create("some", shape=(4,))
+    with solo_boxes() as opener, solo_box(opener) as other:
+        foreign = other.create("some", shape=(4,))
+        batch = box.batch()
+        batch.put(region, np.ones(4, np.float32))
+        with pytest.raises(PeerLostError, match="in another memory"), batch:
+            batch.put(foreign, np.ones(4, np.float32))
     assert region.version == 0
 
 

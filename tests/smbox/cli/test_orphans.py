@@ -173,8 +173,18 @@ def test_segments_without_a_node_are_unknown(node):
     assert (find(node).state, find(node).owner_pid) == ("unknown", 0)
 
 
-def test_journal_slots_without_a_node_are_dead(node):
-    Segment.create(layout.slot_name(node, 1), 4096).close()
+@pytest.mark.parametrize(
+    "name",
+    [
+        lambda node: layout.name_of(node, "channels"),
+        lambda node: layout.name_of(node, "cookie"),
+        lambda node: layout.slot_name(node, 1),
+        lambda node: layout.ring_name(node, 1),
+        lambda node: layout.building_name(node, 1),
+    ],
+)
+def test_what_is_useless_without_a_node_is_dead(node, name):
+    Segment.create(name(node), 4096).close()
     assert find(node).state == "dead"
 
 

@@ -99,8 +99,8 @@ def test_a_node_that_comes_back_empty_has_lost_its_part_for_good(team):
     assert (caught.value.facts["outcome"], caught.value.facts["parts"]) == ("none", {1: "none"})
     assert regions[0][:4].get().tolist() == [0, 0, 0, 0]
     fresh = team.box()
-    with pytest.raises(PeerLostError) as caught, box.batch() as batch:
-        batch.put(regions[0], X)
+    with pytest.raises(PeerLostError) as caught:
+        fresh.batch().put(regions[0], X)  # told before the batch ends
     assert caught.value.facts["node"] == 1
     with pytest.raises(PeerLostError) as caught:
         box.free(regions[1])
