@@ -67,12 +67,12 @@ def attach(
     create, train = trainer.create_optimizer, trainer.train
 
     def create_wrapped(model: Any = None) -> Any:
-        made = create(model)
+        create() if model is None else create(model)  # a derived class may take no model
         if callback.optimizer is None:
             owner = trainer.model if model is None else model
-            made = algorithm(made, box, name, model=owner, **options)
+            made = algorithm(trainer.optimizer, box, name, model=owner, **options)
             callback.optimizer = trainer.optimizer = made
-        return made
+        return trainer.optimizer
 
     def train_and_leave(*args: Any, **kwargs: Any) -> Any:
         trainer.add_callback(trainer.pop_callback(callback))  # it comes after all others
