@@ -77,9 +77,12 @@ def test_the_first_value_is_any_whole_number_of_64_bits(box):
 
 def test_a_held_counter_counts_once(box, held):
     counter = box.counter("steps")
-    with held(counter), pytest.raises(RequestTimeoutError) as caught:
-        counter.add(3, timeout_s=0.01)
-    assert caught.value.handle.outcome() == "none"
+    verbs = (counter.add, (3,)), (counter.compare_and_swap, (0, 3))
+    for verb, numbers in verbs:
+        with held(counter), pytest.raises(RequestTimeoutError) as caught:
+            verb(*numbers, timeout_s=0.01)
+        assert caught.value.handle.outcome() == "none"
+        assert caught.value.facts["timeout_s"] == 0.01
     handle = counter.add_nb(3)
     handle.wait()
     assert counter.value == 3

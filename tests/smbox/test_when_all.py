@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
+from smbox.combining import TURN_S
 from smbox.errors import ConfigError, RegionFreedError, RequestTimeoutError
 from smbox.handle import Handle, when_all
 from smbox.testing.solo import solo_box
@@ -71,6 +73,23 @@ def test_all_are_waited_for_and_the_first_error_is_raised():
     assert late.work.left <= 0
 
 
+def test_requests_that_all_end_at_once_are_done_though_the_time_is_up():
+    assert when_all([handle(1), handle(1)]).done()
+
+
+def test_each_of_several_is_driven_for_a_moment_and_the_last_as_long_as_wanted():
+    class Noting(Step):
+        def advance(self, deadline_s):
+            waits_s.append(deadline_s - time.monotonic())
+            return super().advance(deadline_s)
+
+    waits_s = []
+    each = [Handle("get", Noting(turns), str, NEVER_S) for turns in (1, 2)]
+    when_all(each).wait(timeout_s=NEVER_S)
+    assert max(waits_s[:2]) <= TURN_S
+    assert waits_s[2] > TURN_S
+
+
 def test_a_timeout_leaves_all_under_way():
     both = when_all([handle(1, "a", known="all"), handle(math.inf)])
     with pytest.raises(RequestTimeoutError) as caught:
@@ -101,7 +120,8 @@ def test_each_request_that_ends_is_progress():
 
 def test_the_timeout_is_the_longest():
     assert when_all([handle(1, timeout_s=1.0), handle(1, timeout_s=3.0)]).timeout_s == 3.0
-    assert when_all(iter([])).result() == ()
+    none = when_all(iter([]))
+    assert (none.outcome(), none.result()) == ("all", ())
 
 
 def test_a_handle_is_given_once():

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import smbox
+from smbox.address import GlobalAddress
 from smbox.cli import layouts, main
 
 pytestmark = pytest.mark.shares
@@ -168,10 +169,12 @@ def test_orphans_are_listed_and_removed(box, orphan, capsys):
     _, out, _ = run(capsys, "gc", "-a", box.address, "--json")
     assert [told["removed"] for told in json.loads(out)] == [False, False]
     _, out, _ = run(capsys, "gc", "-a", box.address, "--json", "--yes")
-    assert [(told["part"], told["node"], told["removed"]) for told in json.loads(out)] == [
+    found = json.loads(out)
+    assert [(told["part"], told["node"], told["removed"]) for told in found] == [
         (orphan, 0, True),
         (orphan, 1, True),
     ]
+    assert [GlobalAddress(told["address"]).node for told in found] == [0, 1]
     assert not [told for told in listed(box, capsys) if told["layout"] == "orphan"]
     assert box.attach("w").get().tolist() == X.tolist()
 

@@ -44,10 +44,8 @@ def make(
     LockFile(node, create=True).close()
     superblock = Segment.create(layout.name_of(node, "node"), Superblock.NBYTES)
     words = superblock.words(0, 16)
-    words[Superblock.MAGIC] = magic
-    words[Superblock.FORMAT] = version
-    words[Superblock.PID] = pid
-    words[Superblock.PID_STARTED] = started
+    words[[Superblock.MAGIC, Superblock.FORMAT]] = magic, version
+    words[[Superblock.PID, Superblock.PID_STARTED]] = pid, started
     Segment.create(layout.region_name(node, 4096), 8192).close()
 
 
@@ -75,17 +73,17 @@ def test_memory_of_a_dead_owner_is_removed(node, dead_pid):
     make(node, dead_pid, 12345)
     found = find(node)
     assert (found.state, found.owner_pid) == ("dead", dead_pid)
-    assert orphans.remove(found)
+    assert orphans.remove(replace(found, state="kept"))  # its next node was killed since
     assert segment.listing(layout.name_of(node)) == []
 
 
 def test_memory_with_a_segment_of_another_user_is_kept(node, dead_pid, monkeypatch):
     make(node, dead_pid, 12345)
-    is_region = layout.region_name(node, 4096).__eq__
-    monkeypatch.setattr(segment, "is_untrusted", is_region)
-    found = find(node)
-    assert found.state == "unknown"
-    assert not orphans.remove(found)
+    before, late = find(node), layout.region_name(node, 8192)
+    Segment.create(late, 4096).close()
+    monkeypatch.setattr(segment, "is_untrusted", late.__eq__)
+    assert find(node).state == "unknown"
+    assert not any(map(orphans.remove, (find(node), before)))
 
 
 def test_memory_in_which_a_client_still_works_is_kept(node, dead_pid):
@@ -115,6 +113,10 @@ def test_memory_that_was_left_on_purpose_goes_only_when_asked_for(node, capsys, 
     orphans.gc(yes=True)
     assert "keep" in capsys.readouterr().out
     assert find(node) == mine
+    killed = orphans.NodeSegments(f"{node}-killed", (), 0, 1, "dead")
+    monkeypatch.setattr(orphans, "survey", lambda: [mine, killed])
+    orphans.gc(kept=True)
+    assert capsys.readouterr().out.count("would remove") == 2
     orphans.gc(yes=True, kept=True)
     assert segment.listing(layout.name_of(node)) == []
 
@@ -173,18 +175,9 @@ def test_segments_without_a_node_are_unknown(node):
     assert (find(node).state, find(node).owner_pid) == ("unknown", 0)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        lambda node: layout.name_of(node, "channels"),
-        lambda node: layout.name_of(node, "cookie"),
-        lambda node: layout.slot_name(node, 1),
-        lambda node: layout.ring_name(node, 1),
-        lambda node: layout.building_name(node, 1),
-    ],
-)
-def test_what_is_useless_without_a_node_is_dead(node, name):
-    Segment.create(name(node), 4096).close()
+@pytest.mark.parametrize("part", ["channels", "cookie", "slot.1", "ring.1", "building.1"])
+def test_what_is_useless_without_a_node_is_dead(node, part):
+    Segment.create(layout.name_of(node, part), 4096).close()
     assert find(node).state == "dead"
 
 

@@ -52,6 +52,7 @@ def test_a_table_keeps_every_cell_on_its_line(capsys):
     assert lines[0].split() == ["NAME", "N"]
     assert lines[1].split() == ["a-name-that-is-long" * 4, "7"]
     assert lines[2].split() == ["b", "11"]
+    assert len(lines[1].rstrip()) == len(lines[2].rstrip())  # numbers are right-aligned
 
 
 def test_a_pipe_gets_whole_rows_however_wide(capsys):

@@ -16,6 +16,7 @@ from smbox.errors import (
     RegionExistsError,
     RegionNotFoundError,
 )
+from smbox.paths.pair import PathPair
 
 X = np.arange(12, dtype=np.float32)
 
@@ -86,6 +87,28 @@ def test_closing_lets_go_of_all_nodes_when_what_is_due_fails(team):
     for first in (0, 4, 8):
         with pytest.raises(ConfigError, match="closed"):
             region[first : first + 4].get()
+
+
+def test_closing_tells_all_nodes_before_it_waits_for_any_and_closes_all(team, monkeypatch):
+    box, events = team.box(), []
+    assert box.regions() == []  # it is connected
+
+    def noted(name, method, fails):
+        def call(paths):
+            events.append((name, paths.config.address))
+            method(paths)
+            if fails:
+                raise RuntimeError("due")
+
+        monkeypatch.setattr(PathPair, name, call)
+
+    noted("close", PathPair.close, fails=True)
+    noted("say_bye", PathPair.say_bye, fails=False)
+    with pytest.raises(RuntimeError, match="due"):
+        box.close()
+    addresses = [f"inproc://node{node_id}" for node_id in team.nodes]
+    assert sorted(events[:3]) == [("say_bye", address) for address in addresses]
+    assert [address for name, address in events if name == "close"] == addresses[::-1]
 
 
 def test_raw_addresses_go_to_their_node(box):

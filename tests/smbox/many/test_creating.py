@@ -19,6 +19,7 @@ from smbox.errors import (
     RegionNotFoundError,
     RequestTimeoutError,
 )
+from smbox.many.striping import Node
 from smbox.paths.control import ControlPath
 from smbox.testing.contract_tools import in_threads
 from smbox.wire import header
@@ -218,6 +219,20 @@ def test_create_beside_free_finds_the_region_or_creates_it(team, layout):
 
     in_threads(3, job)
     assert names(team.box()) == []
+
+
+def test_attach_finds_the_region_in_place_of_one_freed_meanwhile(box, team, monkeypatch):
+    box.create("w", init=X, layout="striped")
+    head_of, other = Node.head_of, team.box()
+
+    def replaced(*arguments):
+        monkeypatch.undo()
+        other.free("w")
+        other.create("w", init=-X, layout="striped")
+        return head_of(*arguments)
+
+    monkeypatch.setattr(Node, "head_of", replaced)
+    assert box.attach("w").get().tolist() == (-X).tolist()
 
 
 def test_losers_of_a_race_hear_that_the_name_is_taken(box):

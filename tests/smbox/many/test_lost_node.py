@@ -88,6 +88,7 @@ def test_a_node_that_comes_back_empty_has_lost_its_part_for_good(team):
     regions = {
         node_id: box.create(name, init=X, layout="striped") for node_id, name in names.items()
     }
+    single = box.create(team.name_on(1, "single"), init=X)
     team.nodes[1].restart(unlink=True)
     with pytest.raises(PeerLostError) as caught:
         regions[0].put(np.zeros(12, np.float32))
@@ -99,9 +100,10 @@ def test_a_node_that_comes_back_empty_has_lost_its_part_for_good(team):
     assert (caught.value.facts["outcome"], caught.value.facts["parts"]) == ("none", {1: "none"})
     assert regions[0][:4].get().tolist() == [0, 0, 0, 0]
     fresh = team.box()
-    with pytest.raises(PeerLostError) as caught:
-        fresh.batch().put(regions[0], X)  # told before the batch ends
-    assert caught.value.facts["node"] == 1
+    for lost in (regions[0], single):
+        with pytest.raises(PeerLostError) as caught:
+            fresh.batch().put(lost, X)  # told before the batch ends
+        assert caught.value.facts["node"] == 1
     with pytest.raises(PeerLostError) as caught:
         box.free(regions[1])
     assert caught.value.facts["node"] == 1

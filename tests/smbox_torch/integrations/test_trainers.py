@@ -215,25 +215,6 @@ trainer.evaluate()
 assert torch.equal(model.weight, own)
 """
 
-DERIVED = """
-class Own(Trainer):
-    def create_optimizer(self):  # as Trainer calls it, which needs no result
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.5)
-
-settings = TrainingArguments("out", use_cpu=True, report_to="none", save_strategy="no",
-                             disable_tqdm=True, max_steps=2, lr_scheduler_type="constant")
-with smbox.local("64MiB") as box:
-    plain, worker = Model(), Model()
-    worker.load_state_dict(plain.state_dict())
-    for model in (plain, worker):
-        trainer = Own(model, settings, train_dataset=[{"x": torch.ones(2)}] * 4)
-        if model is worker:
-            attach(trainer, Downpour, box, "run", workers=1)
-        trainer.train()
-    assert torch.equal(worker.weight, plain.weight)
-    assert [each.name for each in box.regions() if each.name.startswith("run")]
-"""
-
 RESUMING = """
 import os
 
@@ -293,11 +274,6 @@ def test_a_trainer_trains_again_and_leaves_the_run_after_an_error(
 ):
     begin = "import torch\nimport smbox\nfrom smbox_torch import Downpour\n"
     run(begin + MODELS[name] + TRAINERS[name] + AGAIN, name)
-
-
-def test_a_derived_trainer_creates_its_own_optimizer(run: Callable[..., None]):
-    begin = "import torch\nimport smbox\nfrom smbox_torch import Downpour\n"
-    run(begin + MODELS["transformers"] + DERIVED, "transformers")
 
 
 def test_a_checkpoint_of_an_exception_has_the_center(run: Callable[..., None]):
