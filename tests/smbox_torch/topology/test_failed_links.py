@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+import socket
 import threading
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 import smbox
-from smbox.errors import ConfigError, ConnectError, RequestTimeoutError
+from smbox.errors import ConfigError, ConnectError, LimitError, RequestTimeoutError
 from smbox_torch.topology import measure, measuring
 from smbox_torch.topology.measuring import FIRST_NBYTES, PROBE_NBYTES
 from smbox_torch.world import World
@@ -61,6 +64,43 @@ def test_a_timeout_that_is_none_is_named_and_nothing_is_made(box):
     with pytest.raises(ConfigError, match="link_timeout_s"):
         measure(box, name, world=ALONE, link_timeout_s=float("nan"))
     assert not [info for info in box.regions() if info.name.startswith(name)]
+
+
+def test_a_name_that_is_too_long_is_refused_and_nothing_is_made(box):
+    name = uuid.uuid4().hex * 5
+    with pytest.raises(LimitError, match="128 bytes"):
+        measure(box, name, world=ALONE)
+    assert not [info for info in box.regions() if info.name.startswith(name)]
+
+
+def test_each_start_gathers_by_itself(box):
+    """Arrivals of workers that were killed in an earlier start must not count."""
+    name = uuid.uuid4().hex
+    for restart in range(2):
+        measure(box, name, world=dataclasses.replace(ALONE, restart=restart))
+    met = [info.name for info in box.regions() if info.name.startswith(f"{name}.topology.begin")]
+    assert len(met) == 2
+
+
+def test_the_host_of_a_node_is_that_of_the_worker_that_maps_it(address, worlds, monkeypatch):
+    put = smbox.Region.put
+
+    def refuse(region, *args, **more):
+        if region.name.endswith(".probe") and not region.is_local:
+            raise RequestTimeoutError("no answer")
+        put(region, *args, **more)
+
+    def work(world, transport):
+        with smbox.connect(address, transport=transport, timeout_s=60.0) as box:
+            with pytest.raises(ConnectError) as caught:
+                measure(box, name, world=world)
+            return caught.value.facts
+
+    name = uuid.uuid4().hex
+    monkeypatch.setattr(smbox.Region, "put", refuse)
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(work, worlds(2, 1), ("tcp", "shm")))
+    assert [facts["node_host"] for facts in found] == [socket.gethostname()] * 2
 
 
 def test_a_slow_link_carries_no_large_transfer(box, monkeypatch):

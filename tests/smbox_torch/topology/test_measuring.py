@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import signal
@@ -144,7 +145,7 @@ with smbox.connect(sys.argv[1], transport="tcp", timeout_s=60.0) as box:
 
 @pytest.mark.parametrize("verb", ["get", "put"])
 def test_a_worker_that_dies_while_links_are_measured_is_named(
-    preloaded, worlds, box, address, monkeypatch, verb: str
+    preloaded, worlds, run_hosts, box, address, monkeypatch, verb: str
 ):
     monkeypatch.setitem(smbox.join.__kwdefaults__, "lease_s", 1.0)
     name, world = uuid.uuid4().hex, worlds(2, 1)[0]
@@ -162,6 +163,12 @@ def test_a_worker_that_dies_while_links_are_measured_is_named(
     assert bool((x == 1.0).all())
     made = [each.name for each in box.regions() if each.name.startswith(name)]
     assert not [each for each in made if "probe" in each or ".topology" not in each]
+
+    def start_again(world: World, box):
+        return measure(box, name, world=dataclasses.replace(world, restart=1), timeout_s=60.0)
+
+    first, second = run_hosts(2, 1, start_again)
+    assert first == second
 
 
 @pytest.mark.parametrize("hosts", [1, 7])
