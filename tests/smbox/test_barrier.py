@@ -120,6 +120,8 @@ def test_an_arrival_that_cannot_be_taken_back_is_told_within_a_second(box, held)
 def test_more_parties_than_a_stripe_has_words_for(box, parties):
     with pytest.raises(ConfigError, match=str(sync.PARTIES_MAX)):
         box.barrier("all", parties)
+    with pytest.raises(RequestTimeoutError):  # which exist
+        box.barrier("all", sync.PARTIES_MAX, timeout_s=0.0)
 
 
 def test_an_arrival_that_comes_late_but_opens_the_barrier_has_met(box, held, monkeypatch):

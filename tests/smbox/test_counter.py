@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from smbox.deadline import ANSWER_MIN_S
 from smbox.errors import LayoutMismatchError, RegionFreedError, RequestTimeoutError
 from smbox.paths.pair import PathPair
 
@@ -36,6 +37,20 @@ def test_a_wait_misses_no_count_just_behind_its_read(box, monkeypatch):
 
     monkeypatch.setattr(PathPair, "finish", counted_behind)
     assert counter.wait(1, timeout_s=5.0) == 1
+
+
+def test_every_read_of_a_wait_ends_soon_after_its_time(box, monkeypatch):
+    counter, finish, given_s = box.counter("steps"), PathPair.finish, []
+
+    def noted(paths, request, timeout_s):
+        given_s.append(timeout_s)
+        finish(paths, request, timeout_s)
+
+    monkeypatch.setattr(PathPair, "finish", noted)
+    with pytest.raises(RequestTimeoutError):
+        counter.wait(1, timeout_s=0.01)
+    assert given_s
+    assert all(wait_s <= 0.01 + ANSWER_MIN_S for wait_s in given_s)
 
 
 def test_a_wait_for_a_freed_counter_ends(box):

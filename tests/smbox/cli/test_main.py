@@ -25,7 +25,20 @@ def run(capsys, *argv: str) -> tuple[int, str, str]:
 def test_help_lists_every_command(capsys):
     code, out, _ = run(capsys, "--help")
     assert code == 0
+    assert "Usage: smbox" in out
     assert all(name in out for name in main.COMMANDS)
+
+
+def test_without_a_command_the_help_is_shown(capsys):
+    _, out, err = run(capsys)
+    assert all(name in out + err for name in main.COMMANDS)
+
+
+def test_without_words_those_of_the_process_count(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["smbox", "--version"])
+    with pytest.raises(SystemExit):
+        main.main()
+    assert capsys.readouterr().out.startswith("smbox ")
 
 
 def test_the_release_is_told(capsys):
@@ -74,6 +87,7 @@ def program(*argv: str, stdout: IO[str] | int = subprocess.PIPE) -> tuple[int, s
         stdout=stdout,
         stderr=subprocess.PIPE,
         text=True,
+        env=os.environ | {"PYTHONUNBUFFERED": ""},  # else print alone would fail
         timeout=60,
         check=False,
     )

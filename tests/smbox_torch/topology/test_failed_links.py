@@ -78,7 +78,9 @@ def test_each_start_gathers_by_itself(box):
     name = uuid.uuid4().hex
     for restart in range(2):
         measure(box, name, world=dataclasses.replace(ALONE, restart=restart))
-    met = [info.name for info in box.regions() if info.name.startswith(f"{name}.topology.begin")]
+    met = [
+        info.name for info in box.regions() if info.name.startswith(f"{name}.topology.begin")
+    ]
     assert len(met) == 2
 
 
