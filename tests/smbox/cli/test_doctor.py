@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -51,9 +52,8 @@ def test_it_tells_why_not_faster(monkeypatch):
 
 def test_a_node_that_does_not_answer_is_exit_code_3(capsys, monkeypatch):
     monkeypatch.setenv("SMBOX_TIMEOUT_S", "0.2")
-    code, out = run(capsys, "--address", "ipc:///tmp/no-smbox-node-listens-here")
-    assert code == 3
-    assert "reachable" in out
+    code, out = run(capsys, "--address", "ipc:///tmp/no-smbox-node-listens-here", "--json")
+    assert (code, json.loads(out)["node"]["reachable"]) == (3, False)
 
 
 def test_a_node_that_says_no_was_reached(monkeypatch):
@@ -132,11 +132,13 @@ def test_little_room_and_dead_memory_come_with_advice(monkeypatch):
     assert "smbox gc" in told["dead memory"]
     kept = NodeSegments("a", ("smbox.a.node",), 3 << 20, 0, "kept")
     monkeypatch.setattr(orphans, "survey", lambda: [kept])
+    monkeypatch.setattr(segment, "room_nbytes", lambda: 64 << 30)
     assert doctor.about_host()["dead memory"] == "none"
+    assert "--shm-size" not in doctor.about_host()["shared memory"]
 
 
 def test_memory_that_cannot_be_looked_at_is_no_error(monkeypatch):
-    def refuse():
+    def refuse(*_):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(segment, "room_nbytes", refuse)
@@ -144,3 +146,6 @@ def test_memory_that_cannot_be_looked_at_is_no_error(monkeypatch):
     told = doctor.about_host()
     assert told["shared memory"].startswith("none: ")
     assert told["dead memory"].startswith("unknown: ")
+    monkeypatch.undo()
+    monkeypatch.setattr(os, "listdir", refuse)
+    assert doctor.about_host()["dead memory"].startswith("unknown: ")
