@@ -53,7 +53,13 @@ def test_only_a_page_is_read_of_a_region_that_is_no_head():
 
 @pytest.mark.parametrize(
     "info",
-    [Info((4095,)), Info((0,)), Info((4096, 2)), Info(()), Info((4096,), dtype=by_name("int8"))],
+    [
+        Info((4095,)),
+        Info((0,)),
+        Info((4096, 2)),
+        Info(()),
+        Info((4096,), dtype=by_name("int8")),
+    ],
 )
 def test_other_regions_are_not_read_at_all(info):
     assert asked(encode(head_of(1)), info) == (None, [])

@@ -192,6 +192,14 @@ def test_the_state_of_an_optimizer_is_an_orphan_without_its_part(box, name):
     assert box.regions() == []
 
 
+def test_freeing_a_state_leaves_its_region(box):
+    region = box.create("w", init=X, layout="striped")
+    optimizer = box.optimizer(region, "momentum", lr=0.5)
+    box.free(*optimizer.states.values())
+    assert box.attach("w").get().tolist() == X.tolist()
+    assert len(names(box)) == 4
+
+
 def test_of_two_creators_one_wins_whole(box):
     found = []
 
@@ -260,6 +268,8 @@ def test_a_part_that_was_freed_is_named(box, team):
     with pytest.raises(RegionFreedError, match="a part of this region was freed") as caught:
         team.box().attach("w")
     assert caught.value.facts["node"] == 1
+    with pytest.raises(RegionFreedError, match="a part of this region was freed"):
+        box.create("w", init=X, exist_ok=True, layout="striped")
     box.free("w")
     assert names(box) == []
 

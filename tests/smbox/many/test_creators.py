@@ -1,12 +1,19 @@
-"""Striped regions: what another client does just before the head of one is created."""
+"""Striped regions: creations that fail, and what other clients do before a head is created."""
 
 from __future__ import annotations
+
+import itertools
 
 import numpy as np
 import pytest
 
 from smbox import directory
-from smbox.errors import RegionExistsError, RegionFreedError, RequestTimeoutError
+from smbox.errors import (
+    OutOfMemoryError,
+    RegionExistsError,
+    RegionFreedError,
+    RequestTimeoutError,
+)
 from smbox.paths import creating
 
 X = np.arange(12, dtype=np.float32)
@@ -33,6 +40,23 @@ def before_head(monkeypatch):
 
 def names(box):
     return sorted(info.name.partition("#")[0] for info in box.regions())
+
+
+@pytest.mark.parametrize("error", [OutOfMemoryError("full"), KeyboardInterrupt()])
+@pytest.mark.parametrize("nth", [1, 2, 3, 4])  # the third is the last part, the fourth the head
+def test_a_create_that_fails_anywhere_leaves_nothing(box, monkeypatch, nth, error):
+    create, number = creating.create, itertools.count(1)
+
+    def failing(*arguments):
+        if next(number) == nth:
+            raise error
+        return create(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(creating, "create", failing)
+        with pytest.raises(type(error)):
+            box.create("w", init=X, layout="striped")
+    assert box.regions() == []
 
 
 def test_a_creation_that_fails_leaves_the_region_of_another_client(box, team, before_head):
