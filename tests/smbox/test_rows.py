@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 import smbox
 from smbox.errors import ConfigError, RequestTimeoutError
 from smbox.memory.layout import STRIPE_NBYTES
+from smbox.paths.pair import PathPair
 from smbox.rows import Rows
 
 ROW = 96  # bytes: every stripe ends inside a row
@@ -63,6 +64,17 @@ def test_a_held_stripe_stops_only_what_needs_it(region, held):
         assert region.rows([0]).get_nb() is not None
     assert error.value.handle.outcome() == "partial"
     assert region.get()[[0, COUNT // 2], 0].tolist() == [1, 0]
+
+
+def test_each_verb_has_its_own_timeout(region, monkeypatch):
+    rows, values, given = region.rows([1]), np.ones((1, 24), np.int32), []
+    monkeypatch.setattr(
+        PathPair, "finish", lambda _, request, wait_s: given.append((request.op, wait_s))
+    )
+    rows.get(timeout_s=1.0)
+    rows.put(values, timeout_s=2.0)
+    rows.accumulate(values, timeout_s=3.0)
+    assert given == [("get", 1.0), ("put", 2.0), ("accumulate", 3.0)]
 
 
 @settings(
