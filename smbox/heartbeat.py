@@ -100,7 +100,8 @@ class Holder:
         except TimeoutError as error:  # as long as the node is gone
             _LOG.debug("cannot renew a lease: %s", error)
         except SmboxError as error:
-            _LOG.warning("cannot renew a lease: %s", error)
+            if self in _DUE_S:  # else another thread left the place meanwhile
+                _LOG.warning("cannot renew a lease: %s", error)
         if not lease.is_held:
             return
         try:

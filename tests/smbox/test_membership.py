@@ -272,3 +272,18 @@ def test_who_is_interrupted_while_joining_takes_no_rank(box, join, monkeypatch):
     assert [wait_s <= LEAVE_TIMEOUT_S for wait_s in waits_s] == [True]
     with join(box) as member:
         assert member.rank == 0
+
+
+def test_a_heartbeat_that_finds_the_place_left_does_not_warn(join, box, monkeypatch, caplog):
+    """Another thread leaves while the heartbeat thread begins a renewal."""
+    renew = Lease.renew
+    member = join(box)
+
+    def leave_first(lease, *, deadline_s=None):
+        member.leave()
+        renew(lease, deadline_s=deadline_s)
+
+    monkeypatch.setattr(Lease, "renew", leave_first)
+    member.beat()
+    assert not member.is_held
+    assert "cannot renew a lease" not in caplog.text
