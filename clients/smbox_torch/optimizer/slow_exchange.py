@@ -32,25 +32,31 @@ class Watch:
         self._now_s = now_s
         self._checked_s = now_s()
         self._waited_s = 0.0
+        self._last_s = 0.0
+        self._longest_s = 0.0
         self._limit_s = POLL_S
 
     def observe(self, waited_s: float, nbytes: int, exchanges: int) -> None:
-        """Warn if the worker waited most of the time since the last check.
+        """Warn if the worker waited most of the time; called after each step.
 
-        A check is made after each POLL_S seconds of waiting.
+        A check is made after each POLL_S seconds of waiting. The step that waited longest does
+        not count: the node may have been restarted in it, or this process stopped.
 
         Args:
             waited_s: time waited since the start, in seconds.
             nbytes: bytes transferred by all exchanges.
             exchanges: number of exchanges.
         """
+        self._longest_s = max(self._longest_s, waited_s - self._last_s)
+        self._last_s = waited_s
         if waited_s < self._limit_s:
             return
         now_s = self._now_s()
         passed_s, waiting_s = now_s - self._checked_s, waited_s - self._waited_s
-        if waiting_s <= SHARE * passed_s:
-            self._checked_s, self._waited_s = now_s, waited_s
+        if waiting_s - self._longest_s <= SHARE * (passed_s - self._longest_s):
             self._limit_s = waited_s + POLL_S
+            if waiting_s <= SHARE * passed_s:  # else the next check includes this time
+                self._checked_s, self._waited_s, self._longest_s = now_s, waited_s, 0.0
             return
         self._limit_s = math.inf
         size = f", of {nbytes / exchanges / MB:.3g} MB each" if nbytes and exchanges else ""

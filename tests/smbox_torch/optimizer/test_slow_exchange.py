@@ -12,14 +12,18 @@ from smbox_torch import EASGD, SlowExchangeWarning
 from smbox_torch.optimizer.slow_exchange import Watch
 
 
-def steps_of(*shares: float) -> list[str]:
-    """Do steps of 3 s, of which these shares are waiting; return the warnings, step by step."""
+def steps_of(*shares: float, stops: dict[int, float] | None = None) -> list[str]:
+    """Do steps of 3 s, of which these shares are waiting; return the warnings, step by step.
+
+    Step i waits for ``stops[i]`` further seconds.
+    """
     now_s = waited_s = 0.0
     told: list[str] = []
     watch = Watch(lambda: now_s)
     for number, share in enumerate(shares, 1):
-        now_s += 3.0
-        waited_s += 3.0 * share
+        stop_s = (stops or {}).get(number, 0.0)
+        now_s += 3.0 + stop_s
+        waited_s += 3.0 * share + stop_s
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             watch.observe(waited_s, nbytes=number * 102_000_000, exchanges=number)
@@ -37,6 +41,14 @@ def test_a_worker_that_mostly_waits_is_told_once():
 
 def test_a_worker_that_mostly_computes_is_told_nothing():
     assert not any(steps_of(*[0.05] * 200))
+
+
+def test_a_node_that_is_restarted_once_is_no_slow_exchange():
+    assert not any(steps_of(*[0.05] * 40, stops={3: 60.0}))
+
+
+def test_a_worker_that_mostly_waits_is_told_although_the_node_was_restarted():
+    assert any(steps_of(*[0.9] * 12, stops={3: 60.0}))
 
 
 def test_a_wrapped_optimizer_looks_at_each_step():
