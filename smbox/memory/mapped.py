@@ -89,7 +89,7 @@ class MappedRegion:
             segment = Segment.attach(layout.region_name(node, offset))
         except NoSegmentError as error:
             raise RegionFreedError(
-                "the region at this address does not exist any more", offset=offset
+                "the region was freed, or its memory node was stopped", offset=offset
             ) from error
         return cls(node, segment)
 
@@ -119,7 +119,9 @@ class MappedRegion:
     def check_usable(self) -> None:
         """Raise RegionFreedError if the region was freed."""
         if self.header[RegionHeader.STATE] == RegionState.FREED:
-            raise RegionFreedError("the region was freed", name=self.spec.name)
+            raise RegionFreedError(
+                "the region was freed, or its memory node was stopped", name=self.spec.name
+            )
 
     def close(self) -> None:
         """Drop the mapping; views of it stay valid."""

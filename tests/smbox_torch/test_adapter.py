@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from smbox.array import source_array
+from smbox.errors import ConfigError
 from smbox_torch.adapter import as_array, dtype_name, register
 
 
@@ -15,6 +16,11 @@ def test_a_tensor_and_its_array_share_memory(dtype: str):
     assert (array.dtype, dtype_name(tensor.dtype)) == (np.dtype(dtype), dtype)
     array[1] = 1
     assert tensor.tolist() == [0, 1, 0]
+
+
+def test_a_dtype_of_torch_is_refused_with_what_to_pass(open_box):
+    with pytest.raises(ConfigError, match='pass its name, such as "float32"'):
+        open_box().create("x", (1,), torch.float32)
 
 
 def test_bfloat16_goes_by_ml_dtypes():

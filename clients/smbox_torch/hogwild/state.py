@@ -11,9 +11,11 @@ from typing import Any, Final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from smbox.box import Box
 from smbox.errors import ConfigError
+from smbox.region import Region
 from smbox_torch.adapter import as_array, dtype_name
 from smbox_torch.model.flat import own_storage
 
@@ -52,11 +54,27 @@ def share(box: Box, name: str, tensors: Sequence[torch.Tensor]) -> list[torch.Te
             exist_ok=True,
             consistency="none",
         )
-        memory = torch.from_numpy(region.local().view(np.uint8)).view(dtype)
+        memory = torch.from_numpy(_mapped(region).view(np.uint8)).view(dtype)
         pieces = torch.split(memory, [tensors[index].numel() for index in members])
         for index, piece in zip(members, pieces, strict=True):
             views[index] = own_storage(piece.view(tensors[index].shape))
     return [views[index] for index in range(len(tensors))]
+
+
+def _mapped(region: Region) -> NDArray[Any]:
+    """Return a region's own memory.
+
+    Raises:
+        ConfigError: this process cannot map it.
+    """
+    try:
+        return region.local()
+    except ConfigError as error:
+        raise ConfigError(
+            "the workers share one model in mapped memory: run all of them on the memory node's"
+            f" host (smbox run --per-node N), or use EASGD; {error.message}",
+            **error.facts,
+        ) from error
 
 
 class SharedState:

@@ -247,10 +247,12 @@ def test_a_stop_reaches_clients_whatever_became_of_a_name(memory, make, kind, ho
     hurt(DIRECTORY / listing(f"smbox.{memory.name}.{kind}")[0], how)
     memory.close(keep=False)
     for region in mapped[how == "truncated" and kind == "region" :]:  # its pages are gone
-        with pytest.raises(RegionFreedError):
+        with pytest.raises(RegionFreedError, match="or its memory node was stopped"):
             commit(writer, (region,), KernelCode.SUM, 0, 16, np.ones(16, np.uint8), 1.0)
     writer.abandon()
     assert listing(f"smbox.{memory.name}.") == []
+    with pytest.raises(RegionFreedError, match="or its memory node was stopped"):
+        MappedRegion.attach(memory.name, regions[0].offset)
     take(memory)
 
 

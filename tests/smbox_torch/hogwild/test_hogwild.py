@@ -177,7 +177,7 @@ def test_memory_that_cannot_be_mapped_is_refused():
 
     net = model()
     before = values(net)
-    with pytest.raises(ConfigError, match="no local view"):
+    with pytest.raises(ConfigError, match=r"smbox run --per-node N.* no local view: "):
         Hogwild(adam(net), Far(), "run")
     assert values(net) == before
 
