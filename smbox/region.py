@@ -260,7 +260,7 @@ class Region(Vector):
     def __getitem__(self, index: Any) -> Region:
         """Return the slice ``[a:b]`` along axis 0 as a region of its own shape."""
         if not isinstance(index, slice) or index.step not in {None, 1} or not self.shape:
-            raise TypeError("regions take one slice a:b, along axis 0")
+            raise TypeError("regions take one slice a:b, along axis 0; get() returns an array")
         first, limit, _ = index.indices(self.shape[0])
         shape = (max(0, limit - first), *self.shape[1:])
         row_nbytes = math.prod(self.shape[1:]) * self.dtype.itemsize
