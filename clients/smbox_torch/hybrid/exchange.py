@@ -74,12 +74,12 @@ class GroupExchange:
         return self._parameters.is_pending
 
     def begin(self, steps: int) -> None:
-        """Exchange the statistics, and begin the exchange of the parameters.
+        """Settle, exchange the statistics, and begin the exchange of the parameters.
 
         Args:
             steps: number of steps of the group, which the center then contains.
         """
-        self._parameters.settle()
+        self.settle()
         self._steps = steps
         if self._statistics is not None:
             self._statistics.begin()

@@ -129,15 +129,16 @@ class HybridSGD(SyncGroup):
             undo.pop_all()
 
     def _step(self) -> None:
-        if not self._settings.steps_first:
-            self._exchange_if_due()
-        if self._exchange.is_pending:
-            self._rounds.meet()
-        self._settle()
-        super()._step()
-        self._recorder.step()
-        if self._settings.steps_first or self._settings.is_hidden:
-            self._exchange_if_due()
+        with self._leaving_if_lost():
+            if not self._settings.steps_first:
+                self._exchange_if_due()
+            if self._exchange.is_pending:
+                self._rounds.meet()
+            self._settle()
+            super()._step()
+            self._recorder.step()
+            if self._settings.steps_first or self._settings.is_hidden:
+                self._exchange_if_due()
 
     def _exchange_if_due(self) -> None:
         if self.steps % self.period == 0 and not self._exchange.is_pending:
@@ -160,10 +161,9 @@ class HybridSGD(SyncGroup):
         self._demand_open()
         self._role.own.check()
         self._demand_unchanged()
-        self._settle()
         with self._leaving_if_lost():
             self._exchange.begin(self.steps)
-        self._shared_steps = self.steps
+            self._shared_steps = self.steps
 
     def _settle(self) -> None:
         """Apply the move of the exchange in flight; leave the group if that fails."""
