@@ -266,14 +266,13 @@ class HybridSGD(SyncGroup):
         Raises:
             WorkerLostError: the root was lost before the exchange ended; this rank has left.
         """
-        if self._is_closed:
-            return
-        self.train()
-        with torch.no_grad():
-            if exchange:
-                self._share_rest()
-            self._settle()
-        self._leave(in_order=True)
+        if is_first := not self._is_closed:
+            self.train()
+            with torch.no_grad():
+                if exchange:
+                    self._share_rest()
+                self._settle()
+        self._leave(in_order=is_first)
 
     def _share_rest(self) -> None:
         if self._host_mean is not None:  # tell ranks that have more batches

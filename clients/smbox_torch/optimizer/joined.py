@@ -119,17 +119,18 @@ class JoinedOptimizer(WrappedOptimizer):
     def close(self, *, exchange: bool = True) -> None:
         """Leave the run; the other workers do not wait for this one. Idempotent.
 
+        After an interrupt, call it again: it then completes what is left of the end.
+
         Args:
             exchange: first exchange the steps that were not exchanged yet.
 
         Raises:
             SmboxError: the last exchange failed; the worker has left the run nevertheless.
         """
-        if self._is_closed:
-            return
-        self.train()
+        if is_first := not self._is_closed:
+            self.train()
         try:
-            if exchange:
+            if exchange and is_first:
                 with torch.no_grad():
                     self._share_rest()
         finally:
@@ -137,6 +138,9 @@ class JoinedOptimizer(WrappedOptimizer):
             try:
                 with torch.no_grad():
                     self._end_once()
+            except Exception:
+                self._is_complete = True  # a further close has nothing to repeat
+                raise
             finally:
                 self.team.leave()
 

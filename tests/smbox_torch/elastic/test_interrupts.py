@@ -10,22 +10,24 @@ from typing import Any
 import pytest
 import torch
 
+from smbox import Box
 from smbox.testing.interrupts import interrupted
 from smbox.testing.model_box import ModelBox
 from smbox_torch import EASGD, SEASGD
 from smbox_torch.elastic import easgd, overlap, update_thread
+from smbox_torch.optimizer import joined, wrapped
 
 TRACED = tuple(module.__file__ for module in (easgd, overlap, update_thread, pools))
 RATE = 0.5
 
 
 def made(
-    kind: type[EASGD | SEASGD] = EASGD,
-) -> tuple[Any, torch.Tensor, Callable[[], None], ModelBox]:
+    kind: type[EASGD | SEASGD] = EASGD, box: Box | ModelBox | None = None, name: str = "run"
+) -> tuple[Any, torch.Tensor, Callable[[], None], Any]:
     """A worker whose x grows by 1 in each step, a function that steps, and its memory."""
-    box, x = ModelBox(), torch.nn.Parameter(torch.zeros(1))
+    box, x = ModelBox() if box is None else box, torch.nn.Parameter(torch.zeros(1))
     sgd = torch.optim.SGD([x], lr=1.0)
-    one = kind(sgd, box, "run", workers=1, moving_rate=RATE, overlap=True)
+    one = kind(sgd, box, name, workers=1, moving_rate=RATE, overlap=True)
 
     def step() -> None:
         x.grad = -torch.ones(1)
@@ -71,3 +73,19 @@ def test_an_interrupt_ends_the_wait_for_the_exchange_in_flight(kind, monkeypatch
     gate.set()
     thread.finish()
     thread.close()
+
+
+def test_a_close_that_was_interrupted_at_any_line_can_be_repeated(open_box, monkeypatch):
+    monkeypatch.setattr(EASGD, "_is_slow", lambda _: True)
+    files = tuple(module.__file__ for module in (joined, wrapped, easgd))
+    box, at, is_over = open_box(), 0, False
+    while not is_over:
+        at += 1
+        one, x, step, _ = made(box=box, name=f"run{at}")
+        step()
+        is_over = not interrupted(at, one.close, files)
+        one.close()
+        assert one.member.members() == [], at
+        assert x.item() + box.attach(f"run{at}.float32").get().item() == one.steps, at
+        assert not one._overlap._exchange._thread._pool._threads.pop().is_alive()
+    assert at > 20

@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 
 from smbox.errors import ConfigError, RequestTimeoutError
+from smbox.testing.interrupts import interrupted
 from smbox.testing.model_box import ModelBox
 from smbox_torch.hybrid import hybrid, member
 from smbox_torch.hybrid.hybrid import HybridSGD
@@ -112,6 +114,18 @@ def test_nobody_writes_the_parameters_while_they_are_sent(make, call: str):
     getattr(optimizer, call)(*arguments)
     assert torch.equal(values[0], values[1])
     optimizer.close()
+
+
+def test_a_close_that_was_interrupted_at_any_line_can_be_repeated(make):
+    at, is_hit = 0, True
+    while is_hit:
+        at += 1
+        optimizer, net, _ = make(period=2, overlap=True)
+        step(optimizer, net)
+        is_hit = interrupted(at, partial(optimizer.close, exchange=False), (hybrid.__file__,))
+        optimizer.close(exchange=False)
+        assert "update" not in str(threading.enumerate()), at
+    assert at > 10
 
 
 def test_a_group_waits_no_longer_than_told_for_the_others_and_goes_on_no_more(make):
