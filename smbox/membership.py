@@ -13,7 +13,7 @@ from smbox import meeting
 from smbox.box import Box
 from smbox.errors import ConfigError, RankTakenError
 from smbox.head import check_prefix
-from smbox.heartbeat import Holder
+from smbox.heartbeat import LEAVE_TIMEOUT_S, Holder
 from smbox.lease import Lease, check_lease
 from smbox.member_record import RESTARTS, MemberInfo, hash_of
 from smbox.roster import CAPACITY, LEASE, Roster, View, regions_of
@@ -63,16 +63,12 @@ class Member(Holder):
         self.is_counted = False
 
     def take(self, generation: int, progress: int) -> bool:
-        """Take the rank that was free in a generation; return False if another was faster."""
-        try:
-            is_taken = self._lease.take(generation, [progress, 0])
-            if is_taken:
-                self._begin()  # from now on the others wait for it: their words are final
-                view = self.seen
-                self._lease.set(_MEETINGS, meeting.first_word(view.meetings()[view.is_alive]))
-        except BaseException:
-            self._give_back()
-            raise
+        """Take the rank free in a generation; False: another was faster. Errors: ``leave``."""
+        is_taken = self._lease.take(generation, [progress, 0])
+        if is_taken:
+            self._begin()  # from now on the others wait for it: their words are final
+            view = self.seen
+            self._lease.set(_MEETINGS, meeting.first_word(view.meetings()[view.is_alive]))
         return is_taken
 
     @property
@@ -269,8 +265,12 @@ def join(
         lease = Lease(roster.place(place), lease_s)
         member = Member(roster, lease, place, expected=expected, launch=start, restart=restart)
         progress = _first_progress(view, place, start, restart)
-        if view.generation(place) == generation and member.take(generation, progress):
-            return member
+        try:
+            if view.generation(place) == generation and member.take(generation, progress):
+                return member
+        except BaseException:
+            member.leave(timeout_s=LEAVE_TIMEOUT_S)
+            raise
 
 
 def _first_progress(view: View, rank: int, launch: int, restart: int) -> int:

@@ -9,15 +9,18 @@ import threading
 import time
 import weakref
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
 
 import smbox
+from smbox import heartbeat, membership
 from smbox.deadline import left_s
 from smbox.errors import ConfigError, LeaseLostError, RankTakenError
 from smbox.heartbeat import LEAVE_TIMEOUT_S
 from smbox.lease import Lease
 from smbox.member_record import Record
+from smbox.testing.interrupts import interrupted
 
 LEASE_S = 0.6
 WAIT_S = 60.0
@@ -287,3 +290,16 @@ def test_a_heartbeat_that_finds_the_place_left_does_not_warn(join, box, monkeypa
     member.beat()
     assert not member.is_held
     assert "cannot renew a lease" not in caplog.text
+
+
+def test_who_is_interrupted_at_any_line_of_a_join_may_join_again(box, join):
+    at, is_hit = 0, True
+    while is_hit:
+        at += 1
+        name = f"run{at}"
+        once = partial(smbox.join, box, name, lease_s=WAIT_S)
+        is_hit = interrupted(at, once, (membership.__file__, heartbeat.__file__))
+        if is_hit:
+            with once() as member:
+                assert member.rank == 0, at
+    assert at > 30

@@ -27,7 +27,6 @@ from smbox_torch.downpour.pending_update import PendingUpdate
 from smbox_torch.optimizer.options import BoxOptions
 from smbox_torch.optimizer.wrapper import BoxOptimizer
 from smbox_torch.workers.clocks import Clocks
-from smbox_torch.workers.team import Team
 
 __all__ = ["SSP"]
 
@@ -71,10 +70,10 @@ class SSP(BoxOptimizer):
         self._update = PendingUpdate(self.flat)
         self._fetched_at = self.clocks.slowest()
 
-    def _join(self, team: Team) -> None:
-        """Join, and set the clock at once: until then others may see that of an earlier run."""
-        super()._join(team)
-        self.clocks = self._clocks_of(team)
+    def _join(self) -> None:
+        """Set the clock at once: until then others may see that of an earlier run."""
+        super()._join()
+        self.clocks = self._clocks_of(self.team)
 
     def _advance(self) -> None:
         self._local_step()

@@ -113,7 +113,8 @@ class Hogwild(JoinedOptimizer):
         self._state = SharedState(box, f"{own}.state", optimizer) if state == "shared" else None
         self._phase = Phase(box, own)
         self._recorder = Recorder()
-        self._join(team_of_comers(box, name, lease_s=lease_s))
+        self.team = team_of_comers(box, name, lease_s=lease_s)
+        self._join()
         self._tell_s = 0.0
         self._is_private = False
         self._tensors.become(self._views)

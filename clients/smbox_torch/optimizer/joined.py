@@ -66,10 +66,12 @@ class JoinedOptimizer(WrappedOptimizer):
         """Return the settings that must be equal on all workers of a run; see ``claim``."""
         return {}
 
-    def _join(self, team: Team) -> None:
-        """Join a run; the worker leaves it at the latest when this object is collected."""
-        self.team = team
-        team.count()
+    def _join(self) -> None:
+        """Begin in ``team``; the worker leaves it at the latest when this object is collected.
+
+        The caller sets ``team`` as soon as it has joined: a constructor that fails leaves it.
+        """
+        self.team.count()
         weakref.finalize(self, self.team.leave).atexit = False
         self.rank = self.team.rank
         self.workers = self.team.size

@@ -104,7 +104,8 @@ class BoxOptimizer(JoinedOptimizer):
         agreed, order = self._agreed() | statistics_of(model), order_of(members, self._names)
         claim(box, name, type(self).__name__, members, agreed, order=order)
         self._model = model
-        self._join(team_of(box, name, workers, rank=rank, lease_s=lease_s))
+        self.team = team_of(box, name, workers, rank=rank, lease_s=lease_s)
+        self._join()
         self.flat = FlatParameters(members, gradients=gradients, precision=self._precision)
         self.phase = Phase(box, name)
         self.center = Center(box, name, self.flat)

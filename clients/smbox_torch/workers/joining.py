@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from smbox import Box, Member, join
 from smbox.errors import ConfigError
@@ -106,17 +106,29 @@ def team_of(
             rank = world.rank
     if not isinstance(box, Box):
         return FixedTeam(box, name, rank or 0, size)
-    member = join(
+    return _own_team(
         box,
         name,
+        workers,
         rank=rank,
         expected=size,
         lease_s=lease_s,
         launch=launch,
         restart=restart,
     )
-    _warn_if_miscounted(workers, member)
-    return JoinedTeam(member, is_mine=True)
+
+
+def _own_team(box: Box, name: str, workers: int | None, **settings: Any) -> JoinedTeam:
+    """Join a run and return its team; leave the run if that fails in between."""
+    member = None
+    try:
+        member = join(box, name, **settings)
+        _warn_if_miscounted(workers, member)
+        return JoinedTeam(member, is_mine=True)
+    except BaseException:
+        if member is not None:
+            member.leave()
+        raise
 
 
 def _warn_if_miscounted(workers: int | None, member: Member) -> None:
@@ -135,15 +147,15 @@ def team_of_comers(
 ) -> JoinedTeam:
     """Join a run whose number of workers need not be known; otherwise as ``team_of``."""
     if not is_launched(env):
-        return JoinedTeam(join(box, name, lease_s=lease_s), is_mine=True)
+        return _own_team(box, name, None, lease_s=lease_s)
     world = World.from_env(env)
-    member = join(
+    return _own_team(
         box,
         name,
+        None,
         rank=world.rank,
         expected=world.world_size,
         lease_s=lease_s,
         launch=world.launch,
         restart=world.restart,
     )
-    return JoinedTeam(member, is_mine=True)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,11 +14,14 @@ import torch
 import smbox
 from smbox import heartbeat
 from smbox.errors import ConfigError, LeaseLostError
+from smbox.testing.interrupts import interrupted
 from smbox.testing.model_box import ModelBox
 from smbox.testing.quadratic import start
 from smbox_torch.elastic.easgd import EASGD
 from smbox_torch.elastic.easgd_sync import SyncEASGD
 from smbox_torch.elastic.seasgd import SEASGD
+from smbox_torch.optimizer import joined
+from smbox_torch.workers import joining, team
 
 torch.set_num_threads(1)
 pytestmark = pytest.mark.shares
@@ -186,3 +192,42 @@ def test_without_a_number_nothing_is_created(monkeypatch, worker):
     with pytest.raises(ConfigError, match="workers=N"):
         worker(box, workers=None)
     assert box.regions() == []
+
+
+@pytest.fixture
+def no_collection() -> Iterator[None]:
+    """No garbage collection, whose finalizers could be interrupted instead of the job."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("no_collection")
+def test_a_constructor_that_was_interrupted_at_any_line_has_left(open_box):
+    box, at, is_hit = open_box(), 0, True
+    files = tuple(module.__file__ for module in (joined, joining, team))
+
+    made: list[EASGD] = []
+
+    def wrap(name: str) -> None:
+        x = torch.nn.Parameter(torch.zeros(1))
+        made.append(EASGD(torch.optim.SGD([x], lr=1.0), box, name, workers=2))
+
+    while is_hit:
+        at += 1
+        is_hit = interrupted(at, partial(wrap, f"run{at}"), files)
+        if is_hit:
+            wrap(f"run{at}")
+        assert made[-1].rank == 0, at
+        made[-1].close()
+    assert at > 30
+
+
+def test_a_constructor_whose_warning_is_an_error_has_left(open_box):
+    box = open_box()
+    with smbox.join(box, "run"):
+        x = torch.nn.Parameter(torch.zeros(1))
+        with pytest.raises(UserWarning, match="worker 2"):
+            EASGD(torch.optim.SGD([x], lr=1.0), box, "run", workers=1)
+        with smbox.join(box, "run") as member:
+            assert member.rank == 1
