@@ -44,6 +44,7 @@ from smbox_torch.hogwild.state import share
 from smbox_torch.hogwild.token_ring import TokenRing, ring_words
 from smbox_torch.optimizer.checkpoint import is_plain
 from smbox_torch.workers.joining import LEASE_S
+from smbox_torch.workers.phase import Phase
 from smbox_torch.world import World, world_or_launched
 
 __all__ = ["HogwildPP", "default_update_delay", "ring_weights"]
@@ -72,8 +73,9 @@ class HogwildPP(Hogwild):
     """Hogwild in clusters of workers, with one model per cluster and exchanges by a token ring.
 
     The values of the first worker initialize the models of all clusters. The first worker of a
-    cluster is its leader: it exchanges with the next cluster when it has the token. If a leader
-    left or died, its cluster continues alone, and the token skips it.
+    cluster is its leader: it exchanges with the next cluster when it has the token, unless no
+    worker of that cluster has stepped yet. If a leader left or died, its cluster continues
+    alone, and the token skips it.
 
     Args:
         optimizer: the inner optimizer; it does the steps in place. Its parameters must be on
@@ -130,6 +132,7 @@ class HogwildPP(Hogwild):
         zeros = torch.zeros(ring_words(clusters), dtype=torch.int64, device="cpu")
         (words,) = share(box, f"{name}.ring", [zeros])
         self._words = words
+        self._phases = [Phase(box, f"{name}.{cluster}") for cluster in range(clusters)]
         self._old = [torch.clone(weights) for weights in self._views.parameters]
         self._keep = -1  # steps until the token is passed on; -1: no exchange with it yet
         # The last step of the constructor: the others expect this leader to pass the token on.
@@ -150,7 +153,8 @@ class HogwildPP(Hogwild):
         if self._ring is None or self.clusters == 1 or not self._ring.has_token():
             return
         if self._keep < 0:
-            self._exchange(self._ring.following)
+            if self._phases[self._ring.following].is_in_use():  # else it may yet be restored
+                self._exchange(self._ring.following)
             self._keep = self.update_delay + 1
         self._keep -= 1
         if self._keep == 0:
@@ -186,10 +190,11 @@ class HogwildPP(Hogwild):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Resume from a state that :meth:`state_dict` returned; see Hogwild.
 
-        Every cluster continues from the state that its own first worker loads.
+        Every cluster continues from the state that its own first worker loads, if none of its
+        workers has stepped.
         """
         super().load_state_dict(state_dict)
-        if is_plain(state_dict):
+        if is_plain(state_dict) or self._has_begun:  # nothing was restored
             return
         for old, weights in zip(self._old, self._views.parameters, strict=True):
             old.copy_(weights)

@@ -72,6 +72,11 @@ class Phase:
         self._await_use()
         self._in_use = True
 
+    def is_in_use(self) -> bool:
+        """Return whether a worker has exchanged; a restored checkpoint counts as well."""
+        self._in_use = self._in_use or self._counter.value == IN_USE
+        return self._in_use
+
     @contextmanager
     def restoring(self, origin: str | None = None) -> Iterator[bool]:
         """Yield True if this worker must write the checkpoint; the others wait for it.
