@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import torch
 
+from smbox.errors import ConfigError
+
 __all__ = ["Master"]
 
 
@@ -49,13 +51,26 @@ class Master:
             self.wide.copy_(self.values())
 
     def narrow(self) -> None:
-        """Round ``wide`` to the model's dtype, and keep the rounding errors."""
+        """Round ``wide`` to the model's dtype, and keep the rounding errors.
+
+        Raises:
+            ConfigError: a finite value is too large for the model's dtype; the model is
+                unchanged.
+        """
         if self._rounding_error is not None:
+            ends = torch.stack(self.wide.aminmax())
+            if (ends.to(self._flat.dtype).isinf() & ends.isfinite()).any():
+                raise ConfigError(
+                    "a value of the center, or of a move from it, is too large for this model:"
+                    " train in bfloat16 or float32, or clip the weights",
+                    dtype=str(self._flat.dtype),
+                    largest=ends.abs().max().item(),
+                )
             self._flat.copy_(self.wide)
             torch.sub(self.wide, self._flat, out=self._rounding_error)
 
     def subtract(self, move: torch.Tensor) -> None:
-        """Subtract ``move``, ``[P]`` of the master's dtype on any device, from the values."""
+        """Subtract ``move``, ``[P]`` of the master's dtype on any device; then ``narrow``."""
         self.widen()
         self.wide.sub_(move.to(self.wide.device))
         self.narrow()

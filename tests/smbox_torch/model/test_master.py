@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from smbox.errors import ConfigError
 from smbox_torch.model.flat import FlatParameters
 from smbox_torch.model.master import Master
 from smbox_torch.model.precision import Precision
@@ -50,3 +51,14 @@ def test_a_move_is_subtracted_from_the_values_as_they_are():
     flat.add_(1.0)  # a step since the last exchange
     master.subtract(torch.full((1,), 0.5))
     assert flat.tolist() == [1.5]
+
+
+@pytest.mark.parametrize("value", [1e5, -1e5])
+def test_a_value_too_large_for_the_models_dtype_is_an_error(value: float):
+    flat = torch.ones(2, dtype=torch.float16)
+    master = Master(flat, torch.float32)
+    with pytest.raises(ConfigError, match="too large"):
+        master.subtract(torch.tensor([0.5, -value]))
+    assert flat.tolist() == master.values().tolist() == [1.0, 1.0]
+    master.subtract(torch.tensor([0.5, -65504.0]))
+    assert flat.tolist() == [0.5, 65504.0]

@@ -268,3 +268,15 @@ def test_closing_shares_the_rest_of_a_narrow_model(half: torch.dtype, overlap: b
     opt.close()
     assert box.attach(f"run.{name_of(half)}").get().tolist() == [0.625, 0.625]
     assert x.tolist() == [0.625, 0.625]
+
+
+def test_a_center_too_large_for_a_narrow_model_is_an_error_and_no_infinity():
+    box, x = ModelBox(), torch.nn.Parameter(torch.ones(2, dtype=torch.float16))
+    one = wrapped(EASGD, x, box)
+    center = box.attach("run.float16")
+    center.put(np.full(2, 1e6, np.float32))
+    with pytest.raises(ConfigError, match="too large"):
+        run(one, x, 1)
+    assert x.tolist() == [1.0, 1.0]
+    assert np.isfinite(center.get()).all()
+    one.close(exchange=False)
