@@ -80,9 +80,11 @@ class CenterAdd:
         if self._thread is not None and self._thread.busy:
             self._thread.finish()
             self._recorder.exchange_s += self._thread.took_s - self._thread.waited_s
+        if self._steps.unsent:  # an interrupt came after x had moved and before ``begin``
+            self._add()
 
     def close(self) -> None:
         """Finish the last add and stop the thread."""
+        self.finish()  # not in a try: an interrupt ends the wait
         if self._thread is not None:
-            self.finish()  # not in a try: an interrupt ends the wait
             self._thread.close()

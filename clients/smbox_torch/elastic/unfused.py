@@ -29,6 +29,9 @@ class UnfusedExchange:
         increments: regions of this worker only, one per pair. If given, the move is written
             there and the memory adds region to region, as in ShmCaffe.
 
+    Attributes:
+        unsent: numbers of the pairs whose last move was not sent to the center yet.
+
     Raises:
         ConfigError: increments are given, and the memory cannot add region to region.
     """
@@ -50,6 +53,7 @@ class UnfusedExchange:
         self._senders = [Sender(b.size, b.wide.dtype, b.wire) for b, _ in pairs]
         self._moves = [np.empty_like(read) for read in self._read]
         self._sent: list[Array] = []
+        self.unsent: list[int] = []
 
     def read(self) -> None:
         """Read the center."""
@@ -73,6 +77,7 @@ class UnfusedExchange:
             np.subtract(x, read, out=move)
             np.multiply(move, move.dtype.type(self.moving_rate), out=move)
             self._sent.append(sender.operand(move))
+        self.unsent = [*range(len(self._sent))]
         return self._sent
 
     def move(self) -> None:
@@ -83,11 +88,13 @@ class UnfusedExchange:
             buffer.store()
 
     def add(self) -> None:
-        """Add d to the center, at the memory."""
-        for index, (move, (_, region)) in enumerate(zip(self._sent, self._pairs, strict=True)):
+        """Add d to the center, at the memory; nothing that was sent before is sent again."""
+        while self.unsent:
+            index = self.unsent[-1]
+            _, region = self._pairs[index]
             if self._increments is None:
-                region.accumulate(move)
+                region.accumulate(self._sent[self.unsent.pop()])
                 continue
-            self._increments[index].put(move)
+            self._increments[index].put(self._sent[index])
             adding = cast("AddingRegionLike", region)  # checked at construction
-            adding.accumulate_from(self._increments[index])
+            adding.accumulate_from(self._increments[self.unsent.pop()])

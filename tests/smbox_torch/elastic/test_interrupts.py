@@ -14,7 +14,7 @@ from smbox import Box
 from smbox.testing.interrupts import interrupted
 from smbox.testing.model_box import ModelBox
 from smbox_torch import EASGD, SEASGD
-from smbox_torch.elastic import easgd, overlap, update_thread
+from smbox_torch.elastic import center_add, easgd, overlap, seasgd, unfused, update_thread
 from smbox_torch.optimizer import joined, wrapped
 
 TRACED = tuple(module.__file__ for module in (easgd, overlap, update_thread, pools))
@@ -22,12 +22,16 @@ RATE = 0.5
 
 
 def made(
-    kind: type[EASGD | SEASGD] = EASGD, box: Box | ModelBox | None = None, name: str = "run"
+    kind: type[EASGD | SEASGD] = EASGD,
+    box: Box | ModelBox | None = None,
+    name: str = "run",
+    *,
+    overlap: bool = True,
 ) -> tuple[Any, torch.Tensor, Callable[[], None], Any]:
     """A worker whose x grows by 1 in each step, a function that steps, and its memory."""
     box, x = ModelBox() if box is None else box, torch.nn.Parameter(torch.zeros(1))
     sgd = torch.optim.SGD([x], lr=1.0)
-    one = kind(sgd, box, name, workers=1, moving_rate=RATE, overlap=True)
+    one = kind(sgd, box, name, workers=1, moving_rate=RATE, overlap=overlap)
 
     def step() -> None:
         x.grad = -torch.ones(1)
@@ -89,3 +93,21 @@ def test_a_close_that_was_interrupted_at_any_line_can_be_repeated(open_box, monk
         assert x.item() + box.attach(f"run{at}.float32").get().item() == one.steps, at
         assert not one._overlap._exchange._thread._pool._threads.pop().is_alive()
     assert at > 20
+
+
+@pytest.mark.parametrize("is_hidden", [True, False])
+def test_a_move_of_seasgd_reaches_the_center_after_an_interrupt_at_any_line(is_hidden: bool):
+    files = tuple(module.__file__ for module in (seasgd, center_add, unfused, update_thread))
+    at, is_over = 0, False
+    while not is_over:
+        at += 1
+        one, x, step, box = made(SEASGD, overlap=is_hidden)
+        step()
+        is_over = not interrupted(at, step, files)
+        for _ in range(3):
+            step()
+        one.close()
+        missing = x.item() + box.attach("run.float32").get().item() - one.steps
+        assert missing in {0.0, RATE}, at  # RATE: the center has moved, and x has not
+    assert missing == 0.0
+    assert at > 30
