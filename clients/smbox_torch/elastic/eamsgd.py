@@ -14,6 +14,7 @@ decay of the inner optimizer's groups is added to g, at y. With momentum 0 this 
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, Unpack
@@ -34,6 +35,14 @@ better, and with 0.9 the learning rate is the usual one of SGD with momentum."""
 
 IGNORED: Final = ("momentum", "dampening", "nesterov", "maximize")
 """Settings of torch.optim.SGD that this step would ignore."""
+
+
+class Holds(enum.Enum):
+    """What the model holds; with EITHER, x in ``_x`` is right."""
+
+    Y = enum.auto()
+    X = enum.auto()
+    EITHER = enum.auto()
 
 
 class EAMSGD(EASGD):
@@ -87,7 +96,7 @@ class EAMSGD(EASGD):
         self.momentum = momentum
         self._x = [buffer.wide.clone() for buffer in self.flat.buffers]
         self._v = [torch.zeros_like(x) for x in self._x]
-        self._is_at_x = False
+        self._holds = Holds.Y
         self._gradients: dict[int, torch.Tensor] = {}
 
     def _advance(self) -> None:
@@ -112,22 +121,31 @@ class EAMSGD(EASGD):
     @contextmanager
     def _at_x(self) -> Iterator[None]:
         """Put x into the model for the block; afterwards put y = x + momentum v into it."""
-        if self._is_at_x:
-            yield
-            return
+        self._put_y()  # an interrupt may have stopped the last call
         self._follow()
+        try:
+            self._put_x()
+            yield
+        finally:
+            self._put_y()
+
+    def _put_x(self) -> None:
+        self._holds = Holds.EITHER
         for buffer, x in zip(self.flat.buffers, self._x, strict=True):
             buffer.wide.copy_(x)
             buffer.master.narrow()
-        self._is_at_x = True
-        try:
-            yield
-        finally:
-            self._is_at_x = False
-            for buffer, x, v in zip(self.flat.buffers, self._x, self._v, strict=True):
+        self._holds = Holds.X
+
+    def _put_y(self) -> None:
+        if self._holds is Holds.X:
+            for buffer, x in zip(self.flat.buffers, self._x, strict=True):
                 x.copy_(buffer.wide)
+            self._holds = Holds.EITHER
+        if self._holds is Holds.EITHER:
+            for buffer, x, v in zip(self.flat.buffers, self._x, self._v, strict=True):
                 torch.add(x, v, alpha=self.momentum, out=buffer.wide)
                 buffer.master.narrow()
+            self._holds = Holds.Y
 
     def _follow(self) -> None:
         """Set x = y - momentum v where y was changed since the last step."""

@@ -96,10 +96,13 @@ class EASGD(ElasticOptimizer):
     def _exchange_if_due(self) -> None:
         is_pending = self._overlap is not None and self._overlap.is_pending
         if self.steps % self.period == 0 and not is_pending:
-            self.exchange()
+            self._exchange()
 
     def exchange(self) -> None:
         """Do one exchange now, regardless of the period (with overlap: begin it)."""
+        self._exchange()
+
+    def _exchange(self) -> None:
         if self._overlap is not None:
             self._begin_exchange()  # before the pending move changes x
             self._overlap.begin()

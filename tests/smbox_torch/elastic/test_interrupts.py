@@ -13,8 +13,16 @@ import torch
 from smbox import Box
 from smbox.testing.interrupts import interrupted
 from smbox.testing.model_box import ModelBox
-from smbox_torch import EASGD, SEASGD
-from smbox_torch.elastic import center_add, easgd, overlap, seasgd, unfused, update_thread
+from smbox_torch import EAMSGD, EASGD, SEASGD
+from smbox_torch.elastic import (
+    center_add,
+    eamsgd,
+    easgd,
+    overlap,
+    seasgd,
+    unfused,
+    update_thread,
+)
 from smbox_torch.optimizer import joined, wrapped
 
 TRACED = tuple(module.__file__ for module in (easgd, overlap, update_thread, pools))
@@ -111,3 +119,23 @@ def test_a_move_of_seasgd_reaches_the_center_after_an_interrupt_at_any_line(is_h
         assert missing in {0.0, RATE}, at  # RATE: the center has moved, and x has not
     assert missing == 0.0
     assert at > 30
+
+
+def test_x_of_eamsgd_stays_after_an_interrupt_at_any_line_between_x_and_y():
+    at, is_over = 0, False
+    while not is_over:
+        at += 1
+        y = torch.nn.Parameter(torch.zeros(1))
+        sgd = torch.optim.SGD([y], lr=1.0)
+        settings = {"workers": 1, "period": 1000, "moving_rate": 1e-30, "momentum": 0.5}
+        one = EAMSGD(sgd, ModelBox(), "run", **settings)
+        for _ in range(2):
+            y.grad = -torch.ones(1)
+            one.step()
+        before = y.item()
+        is_over = not interrupted(at, one.exchange, (eamsgd.__file__,))
+        y.grad = None
+        one.step()
+        assert y.item() == before, at
+        one.close(exchange=False)
+    assert at > 15
