@@ -127,14 +127,13 @@ class Dogwild(BoxOptimizer):
         if self._stream is not None:
             self._stream.check()
         own = [(parameter, parameter.grad) for parameter in self.flat.tensors]
-        with self._handing_over:
-            for pending, buffer in zip(self._pending, self.flat.buffers, strict=True):
-                for parameter, part in zip(buffer.tensors, buffer.split(pending), strict=True):
-                    self._hand_over(parameter, part)
-        if self.is_master:
-            self.inner.step()
-        for parameter, gradient in own:  # a master without data has nothing to clear
-            parameter.grad = gradient
+        try:
+            self._hand_over_all()
+            if self.is_master:
+                self.inner.step()
+        finally:
+            for parameter, gradient in own:  # a master without data has nothing to clear
+                parameter.grad = gradient
         self._count_step()
         for buffer in self.flat.buffers:
             if self.is_master:
@@ -142,6 +141,12 @@ class Dogwild(BoxOptimizer):
             else:
                 buffer.store()
         self._statistics.hand_over()
+
+    def _hand_over_all(self) -> None:
+        with self._handing_over:
+            for pending, buffer in zip(self._pending, self.flat.buffers, strict=True):
+                for parameter, part in zip(buffer.tensors, buffer.split(pending), strict=True):
+                    self._hand_over(parameter, part)
 
     def _hand_over(self, parameter: torch.Tensor, part: torch.Tensor) -> None:
         """Master: step with its own and the streamed gradient. Worker: queue the gradient."""

@@ -200,3 +200,29 @@ def test_a_master_steps_with_sparse_gradients_by_any_rule():
     table(torch.tensor([1])).sum().backward()
     master.step()
     assert ((table.weight - before).abs() > 0.05).tolist()[1] == [True, True]
+
+
+def test_a_master_whose_step_was_interrupted_repeats_no_streamed_gradient():
+    xs = [torch.nn.Parameter(torch.zeros(1)) for _ in range(2)]
+    box, sgds = ModelBox(), [torch.optim.SGD([x], lr=1.0) for x in xs]
+    master, worker = (
+        Dogwild(sgd, box.client(f"w{rank}"), "run", pause_s=None, workers=2, rank=rank)
+        for rank, sgd in enumerate(sgds)
+    )
+    xs[1].grad = -torch.ones(1)
+    worker.step()
+    for one in (worker, master):
+        one.stream()
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    hook = sgds[0].register_step_post_hook(interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        master.step()
+    hook.remove()
+    for _ in range(2):
+        master.step()
+    assert xs[0].tolist() == [1.0]
+    for one in (worker, master):
+        one.close(exchange=False)
