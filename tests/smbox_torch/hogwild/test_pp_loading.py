@@ -1,4 +1,4 @@
-"""Loading states into HogWild++ while its clusters train."""
+"""What a leader of HogWild++ counts, and what it sends after it has loaded a state."""
 
 from __future__ import annotations
 
