@@ -136,9 +136,9 @@ class Publisher:
         term.write(version, state)
         if not self._counter.compare_and_swap(newest.word, published):
             return None
-        self._term = term
         if newest.term != term.number:
             publication.free_terms(self._box, self._name, term.number)
+        self._term = term  # an interrupted free is repeated when the next term begins
         return version
 
     def _begin_term(self, layout: Layout) -> TermBuffers:
@@ -161,7 +161,7 @@ class Publisher:
         try:
             region = self._box.attach(publication.layout_name(self._name, term), timeout_s=None)
             keep = publication.layout_of(region.get()).keep
-        except RegionNotFoundError:  # nothing is published, or it was freed
+        except (RegionFreedError, RegionNotFoundError):  # nothing is published, or it was freed
             return ()
         return (
             publication.layout_name(self._name, term),

@@ -9,6 +9,8 @@ import pytest
 import torch
 
 import smbox
+from smbox.lease import expire
+from smbox.roster import Roster
 from smbox_torch import Publisher, Subscriber
 
 pytestmark = pytest.mark.shares
@@ -149,3 +151,47 @@ def test_a_version_that_a_predecessor_had_is_told_at_once(box, name):
     with pytest.raises(smbox.StaleVersionError):  # it has no buffer
         Subscriber(box, name).pull(version=2, timeout_s=60.0)
     assert time.monotonic() - begun_s < 30.0
+
+
+def test_a_layout_that_a_successor_frees_while_it_is_read_is_no_error(box, name):
+    """A publisher that was replaced while it was made learns that from ``publish``."""
+    with Publisher(box, name, WEIGHTS) as publisher:
+        publisher.publish()
+    made = []
+
+    class StoppedBox(Passing):
+        def attach(self, name_, **more):
+            found = self._box.attach(name_, **more)
+            if name_.endswith(".layout"):
+                row = Roster(self._box, f"{name}.publisher").place(0)
+                assert expire(row, int(row.get()[0, 0]))
+                made.append(Publisher(box, name, WEIGHTS))
+                assert made[0].publish() == 2
+            return found
+
+    publisher = Publisher(StoppedBox(box), name, WEIGHTS, lease_s=3600.0)
+    with pytest.raises(smbox.LeaseLostError):
+        publisher.publish()
+    made[0].close()
+
+
+def test_buffers_that_an_interrupted_publication_left_are_freed_by_the_next(box, name):
+    class FailingBox(Passing):
+        fails = False
+
+        def regions(self):
+            if self.fails:
+                raise KeyboardInterrupt
+            return self._box.regions()
+
+    with Publisher(box, name, WEIGHTS) as publisher:
+        publisher.publish()
+    failing = FailingBox(box)
+    with Publisher(failing, name, WEIGHTS, keep=2) as publisher:
+        failing.fails = True
+        with pytest.raises(KeyboardInterrupt):
+            publisher.publish()
+        failing.fails = False
+        for _ in range(3):
+            publisher.publish()
+            assert len([n for n in regions_of(box, name) if ".buffer-" in n]) <= 2
