@@ -31,8 +31,9 @@ class Watch:
     ) -> NDArray[np.bool_]:
         """Return which words stayed the same for longer than their lease, ``[count]``.
 
-        If more time than a lease lies between two observations, its measurement restarts: an
-        observer that was stopped does not expire the others.
+        If more time than a lease lies between the ends of two observations, its measurement
+        restarts: an observer that was stopped, or whose read waited for the node, does not
+        expire the others.
 
         Args:
             words: the words that were just read, ``[count]``.
@@ -40,7 +41,7 @@ class Watch:
             began_s: monotonic time before the read.
             ended_s: monotonic time after the read.
         """
-        is_new = (words != self._words) | (began_s - self._observed_s > lease_s)
+        is_new = (words != self._words) | (ended_s - self._observed_s > lease_s)
         self._since_s[is_new] = ended_s
         self._words[:] = words
         self._observed_s = ended_s

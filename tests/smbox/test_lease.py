@@ -254,6 +254,16 @@ def test_a_read_that_took_long_counts_from_its_end():
     assert observe(watch, 7, 2.0)
 
 
+def test_a_read_that_took_longer_than_the_lease_begins_anew():
+    """The node did not answer it, and answered no renewal either."""
+    watch = Watch(1)
+    assert not observe(watch, 7, 0.0)
+    assert not observe(watch, 7, 0.5, took_s=5.0)
+    assert not observe(watch, 7, 5.6)
+    assert not observe(watch, 7, 6.4)
+    assert observe(watch, 7, 6.6)
+
+
 def test_an_observer_that_was_stopped_begins_anew():
     watch = Watch(1)
     assert not observe(watch, 7, 0.0)
