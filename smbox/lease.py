@@ -275,6 +275,7 @@ class Lease:
             self.lose(_TAKEN)
             self._check()
         if old & EXPIRED:
+            self._check()  # the mark may be that of another thread, which left
             self._retake(values, deadline_s)
         self.values, self._renewed_s = values, began_s
 
@@ -296,5 +297,4 @@ class Lease:
         """
         words = [[generation << NUMBER_BITS | number for number in (*row, self._lease_ms)]]
         operand, wait_s = np.array(words, np.int64), optional_timeout_s(deadline_s)
-        old = self.row.fetch_and_op(operand, "max", timeout_s=wait_s)
-        return old.item(0)  # type: ignore[no-any-return]
+        return int(self.row.fetch_and_op(operand, "max", timeout_s=wait_s)[0, 0])

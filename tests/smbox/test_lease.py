@@ -124,6 +124,21 @@ def test_a_place_left_during_a_renewal_is_not_taken_again(row):
     assert not is_held(words(row)[:1])[0]
 
 
+def test_a_place_left_before_a_renewal_of_another_thread_is_not_taken_again(row):
+    lease = taken(row)
+
+    class Left(Meddled):
+        def fetch_and_op(self, *arguments, **settings):
+            lease.row = row
+            lease.leave()
+            return super().fetch_and_op(*arguments, **settings)
+
+    lease.row = Left(row)
+    with pytest.raises(LeaseLostError, match="left"):
+        lease.renew()
+    assert generations(words(row)).tolist() == [1] * 4
+
+
 def test_a_holder_asks_the_node_after_its_host_was_suspended(row, monkeypatch):
     now_s = 0.0
     monkeypatch.setattr(time, "clock_gettime", lambda _: now_s)
