@@ -1,4 +1,4 @@
-"""Leases on real regions, and the observer's measurement without a region."""
+"""Leases on real regions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from smbox.lease import (
     leases_s,
     numbers,
 )
-from smbox.watch import Watch
 
 LEASE_S = 60.0
 
@@ -248,52 +247,6 @@ def test_a_forked_child_holds_nothing(row):
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     np.testing.assert_array_equal(words(row), before)
     lease.renew()
-
-
-def observe(watch, word, at_s, took_s=0.0):
-    return bool(
-        watch.observe(np.array([word]), np.array([1.0]), began_s=at_s, ended_s=at_s + took_s)[0]
-    )
-
-
-def test_a_word_expires_when_it_stood_still_for_its_lease():
-    watch = Watch(1)
-    assert [observe(watch, 7, at_s) for at_s in (0.0, 0.5, 1.0, 1.5)] == [False] * 3 + [True]
-    assert not observe(watch, 8, 1.6)
-
-
-def test_a_read_that_took_long_counts_from_its_end():
-    watch = Watch(1)
-    assert not observe(watch, 7, 0.0, took_s=0.9)
-    assert not observe(watch, 7, 1.2)
-    assert observe(watch, 7, 2.0)
-
-
-def test_a_read_that_took_longer_than_the_lease_begins_anew():
-    """The node did not answer it, and answered no renewal either."""
-    watch = Watch(1)
-    assert not observe(watch, 7, 0.0)
-    assert not observe(watch, 7, 0.5, took_s=5.0)
-    assert not observe(watch, 7, 5.6)
-    assert not observe(watch, 7, 6.4)
-    assert observe(watch, 7, 6.6)
-
-
-def test_an_observer_that_was_stopped_begins_anew():
-    watch = Watch(1)
-    assert not observe(watch, 7, 0.0)
-    assert not observe(watch, 7, 50.0)
-    assert not observe(watch, 7, 50.9)
-    assert observe(watch, 7, 51.1)
-
-
-def test_a_failed_look_begins_anew():
-    watch = Watch(1)
-    assert not observe(watch, 7, 0.0)
-    watch.forget()
-    assert not observe(watch, 7, 0.9)
-    assert not observe(watch, 7, 1.8)
-    assert observe(watch, 7, 2.0)
 
 
 def test_the_mark_of_who_left_is_above_every_count_of_renewals():
