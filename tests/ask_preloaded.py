@@ -13,7 +13,7 @@ import os
 import sys
 
 MAIN = "__main__.py"
-FLAGS = {"-P", "-u"}
+FLAGS = {"-B", "-P", "-u"}
 PASSED = (_signal.SIGINT, _signal.SIGTERM)
 PART = 16
 """The most bytes of an exit code."""

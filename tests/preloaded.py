@@ -1,10 +1,10 @@
 """A Python that starts with PyTorch imported: a fork of a server process that has imported it.
 
     python preloaded.py SOCKET [MODULE]...  # prints "ready" when it listens
-    python ask_preloaded.py SOCKET PYTHON [-P] [-u] -c CODE [ARGUMENT]...
-    python ask_preloaded.py SOCKET PYTHON [-P] [-u] -m NAME [ARGUMENT]...
-    python ask_preloaded.py SOCKET PYTHON [-P] [-u] FILE.py [ARGUMENT]...
-    python ask_preloaded.py SOCKET PYTHON [-P] [-u] FOLDER [ARGUMENT]...  # its __main__.py
+    python ask_preloaded.py SOCKET PYTHON [-B] [-P] [-u] -c CODE [ARGUMENT]...
+    python ask_preloaded.py SOCKET PYTHON [-B] [-P] [-u] -m NAME [ARGUMENT]...
+    python ask_preloaded.py SOCKET PYTHON [-B] [-P] [-u] FILE.py [ARGUMENT]...
+    python ask_preloaded.py SOCKET PYTHON [-B] [-P] [-u] FOLDER [ARGUMENT]...  # its __main__.py
 
 The first form is the server. The other forms run a program as ``python -c CODE`` and so on do,
 but save the 3 s of processor time for the imports of torch, its optimizers and each MODULE.
@@ -182,6 +182,8 @@ def prepare(words: list[str]) -> tuple[str, str]:
         if words[0] == "-u":
             for file in (sys.stdout, sys.stderr):
                 file.reconfigure(write_through=True)
+        elif words[0] == "-B":
+            sys.dont_write_bytecode = True
         elif not os.path.isdir(sys.argv[0]):  # keep a folder: it has the program's modules
             del sys.path[0]
         return program

@@ -17,7 +17,8 @@ TELL = """
 import json, os, sys
 print(json.dumps([sys.argv, os.getcwd(), os.environ["WORD"], sys.stdin.read(), __name__]))
 print(sorted(name for name in globals() if not name.startswith("__")))
-print(sys.path[0], globals().get("__file__"), sys.stdout.write_through)
+print(sys.path[0], globals().get("__file__"))
+print(sys.stdout.write_through, sys.dont_write_bytecode)
 sys.stderr.write("told\\n")
 sys.exit(7)
 """
@@ -51,7 +52,7 @@ def run(python: str, *words: str, **options) -> subprocess.CompletedProcess[str]
     )
 
 
-@pytest.mark.parametrize("flags", [[], ["-P", "-u"]])
+@pytest.mark.parametrize("flags", [[], ["-B", "-P", "-u"]])
 @pytest.mark.parametrize("form", ["code", "file", "folder"])
 def test_a_program_finds_what_it_would_find(
     preloaded: str, tmp_path: Path, form: str, flags: list[str]
