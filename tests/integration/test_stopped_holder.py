@@ -42,9 +42,12 @@ def test_others_time_out_and_go_on(place, ends, tmp_path):
     with pytest.raises(smbox.RequestTimeoutError) as caught:
         here.wait(timeout_s=0.05)
     assert caught.value.facts["holder_pid"] == process.pid
-    with pytest.raises(smbox.RequestTimeoutError) as caught:
-        there.wait(timeout_s=1.0)
-    assert caught.value.facts["holder_pid"] == process.pid
+    facts: dict[str, object] = {}
+    while "holder_pid" not in facts:  # the node's notice comes later on a busy machine
+        with pytest.raises(smbox.RequestTimeoutError) as caught:
+            there.wait(timeout_s=0.5)
+        facts = caught.value.facts
+    assert facts["holder_pid"] == process.pid
     other = remote.create("other", 4, "int64")  # on another channel than the one that waits
     assert other.info.nbytes == 32
     os.kill(process.pid, ends)
