@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smbox import verbs
+from smbox.array import typed_array
 from smbox.errors import ConfigError
 from smbox.memory.orders import Output, address_of
 from smbox.paths.pair import PathPair
@@ -21,8 +22,8 @@ class Batch:
 
     Each change is checked when it is added. Its arrays must not be modified until the block
     has ended; arrays that are not contiguous are copied when they are added. An array that a
-    change writes (x of ``elastic``, ``delta``, the result of ``fetch_and_op``) must not be an
-    array of a later change: that is a ConfigError. If the block raises, nothing is sent. A
+    change writes (x of ``elastic``, ``delta``, the result of ``fetch_and_op``) must not share
+    memory with an array of a later change: that is a ConfigError. If the block raises, nothing is sent. A
     batch is not a transaction: each change is a commit of its own, so another client may see
     some before others, and if one fails, the others still happen. Not thread-safe.
 
@@ -44,11 +45,11 @@ class Batch:
 
     def put(self, region: Region, x: Any) -> None:
         """Add a ``Region.put`` of ``x`` to the batch."""
-        self._add(verbs.put(_checked(region), x))
+        self._add(verbs.put(_checked(region), x), x)
 
     def accumulate(self, region: Region, x: Any, scale: float = 1.0, op: str = "sum") -> None:
         """Add a ``Region.accumulate`` of ``x`` to the batch."""
-        self._add(verbs.accumulate(_checked(region), x, scale, op))
+        self._add(verbs.accumulate(_checked(region), x, scale, op), x)
 
     def elastic(self, region: Region, x: Any, moving_rate: float, delta: Any = None) -> Any:
         """Add a ``Region.elastic`` to the batch.
@@ -56,7 +57,7 @@ class Batch:
         Returns:
             ``delta``. It is filled, or without a delta x is moved, when the block ends.
         """
-        self._add(verbs.elastic(_checked(region), x, moving_rate, delta))
+        self._add(verbs.elastic(_checked(region), x, moving_rate, delta), x)
         return delta
 
     def fetch_and_op(
@@ -68,29 +69,33 @@ class Batch:
             An array that is filled with the old contents when the block ends.
         """
         old = np.empty(_checked(region).shape, region.dtype)
-        self._add(verbs.fetch(region, x, op, scale, old))
+        self._add(verbs.fetch(region, x, op, scale, old), x)
         return old
 
-    def _add(self, operation: Operation) -> None:
+    def _add(self, operation: Operation, x: Any) -> None:
         if self._is_over:
             raise ConfigError("the batch has been sent; begin another one")
         shares = self._paths.shares(operation)  # raises if a node is lost
-        self._note_written(operation)
+        self._note_written(operation, x)
         for share in shares:
             self._operations.extend(share.stripes())
 
-    def _note_written(self, operation: Operation) -> None:
+    def _note_written(self, operation: Operation, x: Any) -> None:
         """Note the array that a change writes.
 
         Raises:
-            ConfigError: an earlier change writes one of its arrays. All sources are sent before
-                any result arrives, so the change would use the old contents.
+            ConfigError: an earlier change writes one of its arrays. All sources are sent, or
+                copied, before any result arrives, so the change would use the old contents.
         """
-        sink, arrays = operation.sink, [operation.source]
+        sink = operation.sink
+        if sink is None and not self._written:
+            return
+        given = typed_array(x)
+        arrays = [operation.source if given is None else given]
         if sink is not None and sink.output != Output.MOVED:
             arrays.append(sink.out)
-        spans = [(begin := address_of(each), begin + each.nbytes) for each in arrays]
-        if self._written and any(_overlaps(self._written, *span) for span in spans):
+        spans = [_span(each) for each in arrays]
+        if any(_overlaps(self._written, *span) for span in spans):
             raise ConfigError(
                 "an earlier change of the batch writes this array (x of elastic, delta, the"
                 " result of fetch_and_op): use two arrays or two batches",
@@ -117,6 +122,14 @@ class Batch:
         if kind is None and len(self) and not is_sent:
             changes = Changes("batch", None, self._operations)
             self._paths.finish(changes, self._timeout_s)
+
+
+def _span(array: NDArray[Any]) -> tuple[int, int]:
+    """Return the address of the first byte of an array, and that behind its last one."""
+    begin = limit = address_of(array)
+    for count, step in zip(array.shape, array.strides, strict=True):
+        begin, limit = begin + min(0, (count - 1) * step), limit + max(0, (count - 1) * step)
+    return begin, limit + array.itemsize if array.size else begin
 
 
 def _overlaps(spans: list[tuple[int, int]], begin: int, limit: int) -> bool:

@@ -23,6 +23,8 @@ from smbox.native import library
 SLICE_NBYTES: Final = 8 * 1024 * 1024
 """Bytes of one slice of long work at the node, which serves other requests between slices."""
 
+_FREED: Final = "the region was freed, or its memory node was stopped"
+
 
 class MappedRegion:
     """A region that this process has mapped.
@@ -88,9 +90,7 @@ class MappedRegion:
         try:
             segment = Segment.attach(layout.region_name(node, offset))
         except NoSegmentError as error:
-            raise RegionFreedError(
-                "the region was freed, or its memory node was stopped", offset=offset
-            ) from error
+            raise RegionFreedError(_FREED, offset=offset) from error
         return cls(node, segment)
 
     @property
@@ -119,9 +119,7 @@ class MappedRegion:
     def check_usable(self) -> None:
         """Raise RegionFreedError if the region was freed."""
         if self.header[RegionHeader.STATE] == RegionState.FREED:
-            raise RegionFreedError(
-                "the region was freed, or its memory node was stopped", name=self.spec.name
-            )
+            raise RegionFreedError(_FREED, name=self.spec.name)
 
     def close(self) -> None:
         """Drop the mapping; views of it stay valid."""

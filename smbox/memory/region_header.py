@@ -105,9 +105,7 @@ def read(page: NDArray[np.uint8]) -> RegionSpec:
         )
     ndim, length = words[RegionHeader.NDIM], words[RegionHeader.NAME_LENGTH]
     if ndim > SHAPE_NDIM_MAX or length > NAME_NBYTES_MAX:
-        raise SegmentError(
-            "the header of this region is damaged", ndim=ndim, name_nbytes=length
-        )
+        raise SegmentError("the header of the region is damaged", ndim=ndim, name_nbytes=length)
     spec = RegionSpec(
         name=_decoded(page[RegionHeader.NAME_AT : RegionHeader.NAME_AT + length]),
         dtype=dtypes.by_code(words[RegionHeader.DTYPE]),
@@ -144,9 +142,7 @@ def check_limits(region: RegionDescription) -> None:
         )
     extent = math.prod(max(length, 1) for length in region.shape)  # as numpy checks it
     if extent * region.dtype.itemsize >= NBYTES_LIMIT:
-        raise LimitError(
-            "the region is larger than the address space", shape=list(region.shape)
-        )
+        raise LimitError("the region exceeds the address space", shape=list(region.shape))
 
 
 def check_consistency(region: RegionDescription) -> None:

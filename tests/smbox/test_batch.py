@@ -105,7 +105,18 @@ def test_a_change_uses_no_array_that_an_earlier_one_writes(box):
     def difference_put(batch):
         batch.put(two[:2], batch.elastic(one[:2], x[:2], 0.5, delta=y))
 
-    for add in (moved_twice, moved_and_put, old_put, difference_put):
+    def moved_and_copied(batch):
+        batch.elastic(one, x, 0.5)
+        batch.put(two[:2], x[::2])
+
+    def moved_and_reversed(batch):
+        batch.elastic(one[:1], x[:1], 0.5)
+        batch.put(two, x[::-1])
+
+    for add in (
+        *(moved_twice, moved_and_put, old_put, difference_put),
+        *(moved_and_copied, moved_and_reversed),
+    ):
         with (
             pytest.raises(ConfigError, match="two arrays or two batches"),
             box.batch() as batch,
@@ -116,6 +127,8 @@ def test_a_change_uses_no_array_that_an_earlier_one_writes(box):
     with box.batch() as batch:  # what is empty hides nothing
         batch.elastic(one[:2], y, 0.0)
         batch.elastic(one[:0], y[1:][:0], 0.0)
+        batch.put(two[:2], x[1::2])
+        batch.put(two[:2], [3.0, 4.0])
         with pytest.raises(ConfigError, match="two arrays or two batches"):
             batch.put(two[:1], y[1:])
     with box.batch() as batch:  # x is put before it is moved, part by part
