@@ -24,10 +24,9 @@ import math
 import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
 from numbers import Real
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +36,7 @@ from smbox.errors import ConfigError, LeaseLostError, RequestTimeoutError
 from smbox.region import Region
 
 I64 = NDArray[np.int64]
+T = TypeVar("T")
 
 NUMBER_BITS: Final = 40
 NUMBER_MAX: Final = (1 << NUMBER_BITS) - 1
@@ -67,26 +67,29 @@ def check_lease(lease_s: object) -> float:
     return float(lease_s)
 
 
-def held(mutex: threading.Lock, deadline_s: float | None) -> AbstractContextManager[object]:
-    """Hold a mutex whose owner may wait for the node; None: wait without a deadline.
+def holding(mutex: threading.Lock, deadline_s: float | None, job: Callable[[], T]) -> T:
+    """Call a job with a mutex whose owner may wait for the node; return the job's result.
+
+    Not a context manager: Ctrl-C at the start of its ``__exit__`` would leave the mutex held.
+
+    Args:
+        mutex: released when the job ends.
+        deadline_s: end of the wait for the mutex; None: wait without a deadline.
+        job: called while this thread holds the mutex.
 
     Raises:
         RequestTimeoutError: another thread held the mutex until the deadline; nothing was done.
     """
-    return mutex if deadline_s is None else _held_until(mutex, deadline_s)
-
-
-@contextmanager
-def _held_until(mutex: threading.Lock, deadline_s: float) -> Iterator[None]:
-    is_held = False
+    wait_s = -1 if deadline_s is None else min(left_s(deadline_s), threading.TIMEOUT_MAX)
+    got: list[bool] = []
     try:
-        is_held = mutex.acquire(timeout=min(left_s(deadline_s), threading.TIMEOUT_MAX))
-        if not is_held:
+        got.extend(map(mutex.acquire, (True,), (wait_s,)))  # one call: signals come at its end
+        if not got[0]:
             message = "another thread of this process waits for the node; call again"
             raise RequestTimeoutError(message, outcome="none")
-        yield
+        return job()
     finally:
-        if is_held:
+        if got and got[0]:  # without a call, at whose end Ctrl-C would prevent the release
             mutex.release()
 
 
@@ -184,11 +187,13 @@ class Lease:
         Returns:
             False if another process took the place first.
         """
-        with held(self._mutex, deadline_s):
-            is_taken = self._take(generation, tuple(values), deadline_s)
-            if is_taken:
+
+        def take() -> bool:
+            if is_taken := self._take(generation, tuple(values), deadline_s):
                 self._lost = ""
             return is_taken
+
+        return holding(self._mutex, deadline_s, take)
 
     def renew(self, *, deadline_s: float | None = None) -> None:
         """Renew the lease.
@@ -201,9 +206,7 @@ class Lease:
             RequestTimeoutError: the node did not answer; the place is held until it expires.
         """
         self._check()  # before it waits for the mutex
-        with held(self._mutex, deadline_s):
-            self._check()
-            self._renew(self.values, deadline_s)
+        holding(self._mutex, deadline_s, lambda: self._renew(self.values, deadline_s))
 
     def set(self, index: int, value: int, *, deadline_s: float | None = None) -> None:
         """Set a value and renew. If it raises an error, see :meth:`renew`, nothing is set.
@@ -214,13 +217,7 @@ class Lease:
         if not 0 <= value <= NUMBER_MAX:
             raise ConfigError(f"a value must be from 0 to {NUMBER_MAX}", value=value)
         self._check()
-        with held(self._mutex, deadline_s):
-            self._check()
-            values = (*self.values[:index], value, *self.values[index + 1 :])
-            if value < self.values[index]:  # only a new generation can decrease a word
-                self._retake(values, deadline_s)
-            else:
-                self._renew(values, deadline_s)
+        holding(self._mutex, deadline_s, lambda: self._set(index, value, deadline_s))
 
     def check(self, *, deadline_s: float | None = None) -> None:
         """Raise LeaseLostError if the place is lost; renew first if the lease has expired."""
@@ -260,14 +257,20 @@ class Lease:
 
     def _take(self, generation: int, values: tuple[int, ...], deadline_s: float | None) -> bool:
         began_s = _clock_s()
-        old = self._maximum(generation + 1, (0, *values), deadline_s)
-        if old >> NUMBER_BITS != generation:
+        if self._maximum(generation + 1, (0, *values), deadline_s) >> NUMBER_BITS != generation:
             return False
         self.generation, self.values = generation + 1, values
         self._beats, self._renewed_s = 0, began_s
         return True
 
+    def _set(self, index: int, value: int, deadline_s: float | None) -> None:
+        self._check()
+        values = (*self.values[:index], value, *self.values[index + 1 :])
+        write = self._retake if value < self.values[index] else self._renew
+        write(values, deadline_s)  # only a new generation can decrease a word
+
     def _renew(self, values: tuple[int, ...], deadline_s: float | None) -> None:
+        self._check()
         self._beats += BEAT
         began_s = _clock_s()
         old = self._maximum(self.generation, (self._beats, *values), deadline_s)
@@ -290,10 +293,7 @@ class Lease:
     def _maximum(self, generation: int, row: Sequence[int], deadline_s: float | None) -> int:
         """Write words of a generation by an atomic maximum; return the old lease word.
 
-        Args:
-            generation: their generation.
-            row: numbers of the lease word and of the values, k - 1 of them.
-            deadline_s: see :meth:`renew`.
+        ``row``: numbers of the lease word and of the values, k - 1 of them.
         """
         words = [[generation << NUMBER_BITS | number for number in (*row, self._lease_ms)]]
         operand, wait_s = np.array(words, np.int64), optional_timeout_s(deadline_s)

@@ -22,7 +22,7 @@ from smbox.lease import (
     RENEWALS,
     expire,
     generations,
-    held,
+    holding,
     is_held,
     leases_s,
     numbers,
@@ -78,9 +78,8 @@ class View(Struct, frozen=True):
     def before_start(self, expected: int, launch: int, restart: int) -> list[int]:
         """Return the lease words of the expected ranks that this start has not taken yet.
 
-        Their last holders belong to an earlier start. Those that were killed may still seem
-        alive, because their leases have not expired. One that lives renews its lease, so its
-        word changes.
+        Their last holders belong to an earlier start; killed ones may seem alive until their
+        leases expire. One that lives renews its lease, so its word changes.
 
         Args:
             expected: number of ranks with which the run was started.
@@ -213,13 +212,7 @@ class Roster:
         Raises:
             RequestTimeoutError: the node did not answer; all measurements restart.
         """
-        with held(self._mutex, deadline_s):
-            try:
-                self.seen = self._read(mine, deadline_s)
-            except SmboxError:
-                self._watch.forget()
-                raise
-            return self.seen
+        return holding(self._mutex, deadline_s, lambda: self._look(mine, deadline_s))
 
     def watch(self, rank: int, *, deadline_s: float | None = None) -> View:
         """Read all places for a caller that waits for a rank to become free.
@@ -247,6 +240,14 @@ class Roster:
             with self._mutex:
                 self._watch.forget()
             raise
+
+    def _look(self, mine: int | None, deadline_s: float | None) -> View:
+        try:
+            self.seen = self._read(mine, deadline_s)
+        except SmboxError:
+            self._watch.forget()
+            raise
+        return self.seen
 
     def _read(self, mine: int | None, deadline_s: float | None) -> View:
         while True:
