@@ -94,12 +94,12 @@ class Lock(Holder):
             self._take(lease, wanted_s, deadline_s)
             self._lease = lease
             self._begin(deadline_s)
+            return lease.generation  # noqa: TRY300 - nothing may interrupt after the block
         except BaseException:
             if lease.is_held:  # otherwise another thread may hold the lock by this object
                 self._lease = lease
                 self._give_back(deadline_s)
             raise
-        return lease.generation
 
     def _take(self, lease: Lease, wanted_s: float, deadline_s: float) -> None:
         """Wait until the lock is free, and take it; raises as ``acquire``."""

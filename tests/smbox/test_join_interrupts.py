@@ -1,4 +1,4 @@
-"""Ctrl-C in ``smbox.join``: the process takes no rank."""
+"""Ctrl-C in ``smbox.join`` and ``Lock.acquire``: the process takes no rank and no lock."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 import smbox
-from smbox import heartbeat, membership
+from smbox import heartbeat, lock, membership
 from smbox.deadline import left_s
 from smbox.heartbeat import LEAVE_TIMEOUT_S
 from smbox.lease import Lease
@@ -48,3 +48,17 @@ def test_who_is_interrupted_at_any_line_of_a_join_may_join_again(box, join):
             with once() as member:
                 assert member.rank == 0, at
     assert at > 30
+
+
+def test_a_lock_is_free_after_an_interrupt_at_any_line_of_an_acquire(box):
+    at, is_hit = 0, True
+    while is_hit:
+        at += 1
+        one = box.lock(f"door{at}", lease_s=WAIT_S, timeout_s=0.0)
+        is_hit = interrupted(at, one.acquire, (lock.__file__, heartbeat.__file__))
+        if is_hit:
+            for each in (one, box.lock(f"door{at}", lease_s=WAIT_S, timeout_s=0.0)):
+                each.acquire()
+                each.release()
+    assert at > 30
+    one.release()
