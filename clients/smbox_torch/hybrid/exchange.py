@@ -98,9 +98,10 @@ class GroupExchange:
         """Return the pending moves; see Overlap."""
         return self._parameters.state()
 
-    def load_state(self, moves: Sequence[torch.Tensor] | None) -> None:
-        """Replace the pending moves; see Overlap."""
+    def load_state(self, moves: Sequence[torch.Tensor] | None, steps: int) -> None:
+        """Replace the pending moves, of the exchange after ``steps``; see Overlap."""
         self._parameters.load_state(moves)
+        self._steps = steps
 
     def finish(self) -> None:
         """Wait for the exchange in flight, if this rank does it; x is not changed."""

@@ -227,7 +227,7 @@ class HybridSGD(SyncGroup):
         self._demand_loadable(state_dict, self._settings.algorithm)
         self._exchange.finish()
         self._role.load_state_dict(state_dict, force=force)
-        self._exchange.load_state(state_dict["extra"]["moves"])
+        self._exchange.load_state(state_dict["extra"]["moves"], state_dict["shared"])
         self._rounds.equal_state.is_due = True
         self.steps, self._shared_steps = state_dict["steps"], state_dict["shared"]
         self._remember()

@@ -196,3 +196,23 @@ def test_a_group_continues_its_own_steps_and_not_those_of_another(
     for group, begun in (1, 0), (0, 0), (1, 5):
         ranks = members[2 * group : 2 * group + 2]
         assert each(ranks, lambda world: begun_at(world, open_box)) == [begun, begun]
+
+
+def test_a_move_that_was_loaded_does_not_set_back_the_steps_of_its_group(
+    worlds, open_box, monkeypatch
+):
+    for name, value in ("RANK", "0"), ("WORLD_SIZE", "1"), ("RUN_ID", "one"):
+        monkeypatch.setenv(f"SMBOX_{name}", value)
+    saved, begun = {}, []
+    for steps in 4, 1, 0:
+        x = torch.nn.Parameter(torch.from_numpy(start()))
+        settings = {"period": 4, "overlap": True, "world": worlds(1, 1)[0]}
+        one = HybridSGD(torch.optim.SGD([x], lr=LR), open_box(), "run", **settings)
+        begun.append(one.steps)
+        if saved:
+            one.load_state_dict(saved)
+        Descent(0, x, one).run(steps)
+        saved = saved or one.state_dict()  # the fourth step has begun an exchange
+        one.close(exchange=False)
+    assert saved["extra"]["moves"]
+    assert begun == [0, 4, 4]
