@@ -175,11 +175,12 @@ class SummedMean:
         if self._table is None:
             self._row[IN_STEP] = in_step
             self._state.store()
-            self._table = self._by.table(self._row, flats, self._state.memory)
-            steps = [int(each) for each in self._table[:, STEPS].tolist()]
-            skipped = behind(steps, (self._table[:, JOINED] == 0).tolist())
+            table = self._by.table(self._row, flats, self._state.memory)
+            steps = [int(each) for each in table[:, STEPS].tolist()]
+            skipped = behind(steps, (table[:, JOINED] == 0).tolist())
             if skipped:
                 raise step_mismatch(skipped, steps)
+            self._table = table  # not before: a repeated round must find the mismatch, too
         return self._table
 
     def compare(self, digest: int) -> None:

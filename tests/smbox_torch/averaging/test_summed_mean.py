@@ -6,7 +6,14 @@ import pytest
 import torch
 
 from smbox.errors import ConfigError, StepMismatchError
-from smbox_torch.averaging.summed_mean import FLAGS, IN_STEP, JOINED, WEIGHT, SummedMean
+from smbox_torch.averaging.summed_mean import (
+    FLAGS,
+    IN_STEP,
+    JOINED,
+    STEPS,
+    WEIGHT,
+    SummedMean,
+)
 
 
 class Others:
@@ -55,6 +62,17 @@ def test_a_rank_without_batches_is_not_named_for_the_step_that_another_is_not_in
     assert caught.value.facts["ranks"] == [2]
     found[1, IN_STEP] = 1.0
     mean.meet()
+
+
+def test_a_round_that_found_a_skipped_step_does_not_end_if_it_is_repeated():
+    found = rows()
+    found[1, STEPS] = 1.0
+    mean = SummedMean([torch.nn.Parameter(torch.zeros(1))], [], Others(found))
+    mean.begin(1.0, due=0)
+    mean.take(0)
+    for _ in range(2):
+        with pytest.raises(StepMismatchError, match="rank 0 and 1 skipped"):
+            mean.finish()
 
 
 def test_buffers_of_another_device_are_refused():
