@@ -159,6 +159,7 @@ class GradientRounds:
             raise
         self._averaged = [_reference(parameter.grad) for parameter in self._parameters]
         self._missing.update(self._members)
+        self._is_broken = False
         self._is_open = False  # last: after an interrupt, finish can be called again
         ended_s = time.perf_counter()
         self.recorder.exchange(took_s=ended_s - self._started_s, nbytes=self._mean.nbytes)

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 from smbox.errors import WorkerLostError
+from smbox_torch.averaging import gradient_rounds
 from smbox_torch.averaging.gradient_rounds import GradientRounds
 
 
 class Leader:
     """The mean of a rank whose loop did the most steps, alone."""
 
-    nbytes, is_any_due = 0, False
+    nbytes, is_any_due, leads = 0, False, True
 
     def __init__(self) -> None:
         self.dues: list[int] = []
+        self.weights: list[float] = []
         self.told: list[int | None] = []
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
 
     def begin(self, weight: float, *, due: int) -> None:
         self.dues.append(due)
+        self.weights.append(weight)
 
     def take(self, index: int) -> None:
         pass
@@ -30,7 +35,7 @@ class Leader:
             raise self.error
 
     def is_leader(self) -> bool:
-        return True
+        return self.leads
 
     def close(self, *, steps: int | None) -> None:
         self.told.append(steps)
@@ -49,6 +54,31 @@ def test_a_rank_whose_round_failed_does_not_leave_as_one_that_finished():
     assert mean.told == [0, None]
 
 
+def test_a_rank_that_ended_a_round_after_an_interrupt_leaves_as_one_that_finished():
+    weight, mean = torch.nn.Parameter(torch.ones(2)), Leader()
+    synced = GradientRounds([weight], mean, torch.optim.SGD([weight]))
+    mean.error = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        synced.finish()
+    mean.error = None
+    synced.finish()
+    synced.close()
+    assert mean.told == [0]
+
+
+def test_a_round_lasts_from_its_first_gradient_and_is_awaited_from_the_end_of_backward(
+    monkeypatch,
+):
+    weight, mean = torch.nn.Parameter(torch.ones(2)), Leader()
+    synced = GradientRounds([weight], mean, torch.optim.SGD([weight]))
+    clock = SimpleNamespace(perf_counter=iter([1.0, 3.0, 4.0]).__next__)
+    monkeypatch.setattr(gradient_rounds, "time", clock)
+    synced.finish()
+    found = synced.recorder.snapshot()
+    assert (found.exchange_ms, found.waited_ms) == (3000.0, 1000.0)
+    synced.close()
+
+
 def test_only_states_like_their_parameter_are_copied_after_the_loops():
     weight, mean = torch.nn.Parameter(torch.ones(2)), Leader()
     synced = GradientRounds([weight], mean, torch.optim.SGD([weight]))
@@ -56,6 +86,18 @@ def test_only_states_like_their_parameter_are_copied_after_the_loops():
     with torch.no_grad():
         synced.agree({weight: {"momentum": torch.ones(2), "no tensor": 1, **wrong}})
     assert len(mean.dues) == 2  # the parameters, and the momentum
+    synced.close()
+
+
+@pytest.mark.parametrize("leads", [False, True])
+def test_only_the_leader_counts_in_the_copies_and_no_gradient_remains(leads: bool):
+    weight, other, mean = torch.nn.Parameter(torch.ones(2)), torch.nn.Parameter(), Leader()
+    mean.leads = leads
+    synced = GradientRounds([weight, other], mean, torch.optim.SGD([weight, other]))
+    with torch.no_grad():
+        synced.agree({weight: {"momentum": torch.ones(2)}})  # the other never had a gradient
+    assert mean.weights == [float(leads)] * 2
+    assert weight.grad is other.grad is None
     synced.close()
 
 
