@@ -7,7 +7,7 @@ import torch
 
 from smbox.errors import ConfigError, StepMismatchError
 from smbox_torch.averaging.gradient_rounds import GradientRounds
-from smbox_torch.averaging.host_mean import HostMean
+from smbox_torch.averaging.host_mean import REDUCED, WRITTEN, HostMean
 from smbox_torch.averaging.packed import share
 from smbox_torch.world import World
 
@@ -73,23 +73,28 @@ def test_all_begin_as_rank_0_and_backward_ends_with_the_mean(run_ranks):
             torch.testing.assert_close(mine, expected.grad, rtol=1e-6, atol=1e-5)
 
 
-def test_buckets_are_reduced_while_backward_runs(run_ranks):
+def test_buckets_are_announced_and_reduced_while_backward_runs(run_ranks):
     def work(world: World):
         net, seen = model(world), []
         mean = mean_of(world, net.parameters(), (), 128)
         share(list(net.parameters()), world, "begin", 60.0)
         optimizer = torch.optim.SGD(net.parameters())
         synced = GradientRounds(list(net.parameters()), mean, optimizer)
-        net[1].register_full_backward_pre_hook(
-            lambda *_: seen.append(mean.rendezvous.counters(0)[world.rank])
-        )
-        net(batch(0)).square().mean().backward()
-        total = mean.rendezvous.counters(0)[world.rank]
-        synced.close()
-        return seen[0], total
 
-    for announced, total in run_ranks(2, work):
-        assert 0 < announced < total
+        def look(*_: object) -> None:
+            both = WRITTEN, REDUCED
+            seen.append([mean.rendezvous.counters(each)[world.rank] for each in both])
+
+        net[1].register_full_backward_pre_hook(look)
+        net(batch(0)).square().mean().backward()
+        look()
+        synced.close()
+        return seen
+
+    for (announced, _), (total, reduced) in run_ranks(2, work):
+        assert 0 < announced < total == reduced
+    ((announced, reduced), _) = work(World())  # alone: nobody has to announce it, too
+    assert reduced == announced
 
 
 def test_gradients_are_the_row_itself_and_are_not_copied_again(run_ranks):
