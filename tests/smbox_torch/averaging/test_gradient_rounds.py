@@ -8,6 +8,7 @@ import torch
 from smbox.errors import ConfigError, StepMismatchError
 from smbox_torch.averaging.gradient_rounds import GradientRounds
 from smbox_torch.averaging.host_mean import REDUCED, WRITTEN, HostMean
+from smbox_torch.averaging.mean import Follow
 from smbox_torch.averaging.packed import share
 from smbox_torch.world import World
 
@@ -252,6 +253,31 @@ def test_gradients_that_grew_locally_are_no_mean(run_ranks):
         return weight.grad.tolist()
 
     assert run_ranks(2, work) == [[1.5] * 2] * 2
+
+
+def test_a_rank_that_has_joined_again_did_not_do_more_steps(run_ranks):
+    is_again = threading.Event()
+
+    def work(world: World) -> tuple[Follow, bool | None]:
+        mean = mean_of(world, [torch.ones(2)])
+        mean.join()
+        found = mean.follow(lambda: False)
+        if world.rank == 1:
+            mean.join()
+            is_again.set()
+        is_again.wait(60.0)
+        leads = mean.is_leader()
+        mean.close(steps=0)
+        return found, leads
+
+    assert run_ranks(2, work) == [(Follow.END, None)] * 2
+
+
+def test_a_round_moves_every_gradient_there_and_back():
+    synced = rounds(World(), torch.nn.Parameter(torch.ones(32)))
+    synced.finish()
+    assert synced.recorder.snapshot().nbytes == 2 * 4 * 32
+    synced.close()
 
 
 def test_a_backward_that_was_broken_off_can_be_closed():

@@ -83,6 +83,7 @@ def test_only_states_like_their_parameter_are_copied_after_the_loops():
     weight, mean = torch.nn.Parameter(torch.ones(2)), Leader()
     synced = GradientRounds([weight], mean, torch.optim.SGD([weight]))
     wrong = {"step": torch.tensor(3.0), "wide": torch.ones(2, dtype=torch.float64)}
+    wrong["elsewhere"] = torch.ones(2, device="meta")
     with torch.no_grad():
         synced.agree({weight: {"momentum": torch.ones(2), "no tensor": 1, **wrong}})
     assert len(mean.dues) == 2  # the parameters, and the momentum
@@ -93,7 +94,7 @@ def test_only_states_like_their_parameter_are_copied_after_the_loops():
 def test_only_the_leader_counts_in_the_copies_and_no_gradient_remains(leads: bool):
     weight, other, mean = torch.nn.Parameter(torch.ones(2)), torch.nn.Parameter(), Leader()
     mean.leads = leads
-    synced = GradientRounds([weight, other], mean, torch.optim.SGD([weight, other]))
+    synced = GradientRounds([other, weight], mean, torch.optim.SGD([other, weight]))
     with torch.no_grad():
         synced.agree({weight: {"momentum": torch.ones(2)}})  # the other never had a gradient
     assert mean.weights == [float(leads)] * 2
