@@ -129,14 +129,25 @@ for kind in ("sync", "hybrid", "overlap"):
                 optimizer.step()
         optimizer.close()
         found.append([optimizer._rounds.steps, x.tolist()])
-print(json.dumps(found))
+
+x = torch.nn.Parameter(torch.zeros(2))
+optimizer = SyncGroup(torch.optim.SGD([x], lr=1.0), group=dist.group.WORLD)
+with optimizer.join():
+    for _ in range(1 + 2 * rank):
+        optimizer.zero_grad()
+        (x.sum() * (1 + 2 * rank)).backward()
+        optimizer.step()
+optimizer.close()
+print(json.dumps([found, x.tolist()]))
 """
 
 
 def test_ranks_of_a_group_that_run_out_of_batches_follow_the_others(run_gloo):
     first, second = (json.loads(lines[-1]) for lines in run_gloo(JOIN))
     assert first == second
-    assert [steps for steps, _ in first] == [4] * 6
+    steps, x = first
+    assert [count for count, _ in steps] == [4] * 6
+    assert x == [-(1 + 3) / 2 - 3 - 3] * 2  # a rank without batches adds nothing
 
 
 SKIPPED = """
