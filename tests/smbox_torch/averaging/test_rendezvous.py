@@ -168,6 +168,26 @@ def test_one_rank_is_waited_for_and_the_others_are_not():
         first.wait_for(1, 1, 6)
 
 
+def test_one_rank_is_waited_for_while_another_has_left(monkeypatch):
+    rows, checks = np.zeros((3, ROW_WORDS), np.uint64), []
+    first, second, third = (Rendezvous(rows, rank, timeout_s=LONG_S) for rank in range(3))
+    for each in first, second, third:
+        each.enter()
+    third.leave()
+
+    def is_alive(*_: object) -> bool:
+        checks.append(1)
+        if len(checks) > 2:  # the two others were checked once
+            second.raise_to(0, 1)
+            second.leave()
+        return True
+
+    monkeypatch.setattr(rendezvous, "POLL_S", 0.0)
+    monkeypatch.setattr(process, "is_alive", is_alive)
+    first.wait_for(1, 0, 1)
+    assert len(checks) > 2
+
+
 def test_the_others_name_whom_the_first_has_blamed():
     rows = np.zeros((3, ROW_WORDS), np.uint64)
     ranks = [Rendezvous(rows, rank, timeout_s=LONG_S) for rank in range(3)]

@@ -47,6 +47,9 @@ with SyncGroup(sgd, net, group=dist.group.WORLD) as optimizer:
 moved = (before - net.weight).detach().tolist()[0]
 counts = rounds.recorder.exchanges, optimizer.stats().exchanges, optimizer.stats().steps
 root = root_of(dist.group.WORLD)
+groups = [dist.new_group([each]) for each in range(2)]
+TorchSum(groups[rank], torch.device("cpu")).share(buffer, 0)
+assert root_of(groups[rank]) == rank
 print(json.dumps([root, begin, means, told(buffer), moved, counts]))
 """
 
