@@ -9,6 +9,7 @@ import torch
 
 from smbox.errors import WorkerLostError
 from smbox_torch.averaging import gradient_rounds
+from smbox_torch.averaging.equal_state import EqualState
 from smbox_torch.averaging.gradient_rounds import GradientRounds
 
 
@@ -112,3 +113,34 @@ def test_what_is_copied_after_the_loops_is_compared_in_the_next_round(state):
     synced.finish()
     assert [due & 1 for due in mean.dues] == [0] * (1 + len(state)) + [1]
     synced.close()
+
+
+@pytest.mark.parametrize(
+    ("setting", "before", "after", "is_noticed"),
+    [
+        ("lr", 0.1, 0.1 + 1e-9, False),
+        ("lr", 0.1, 0.1001, True),
+        ("lr", torch.tensor(0.1), torch.tensor(0.2), True),
+        ("betas", (0.9, 0.99), (0.8, 0.99), True),
+    ],
+)
+def test_a_round_tells_a_change_of_four_digits_of_a_setting(
+    setting: str, before: object, after: object, is_noticed: bool
+):
+    weight, mean = torch.nn.Parameter(torch.ones(2)), Leader()
+    adam = torch.optim.Adam([weight])
+    synced = GradientRounds([weight], mean, adam)
+    for adam.param_groups[0][setting] in (before, after):
+        synced.finish()
+    assert (mean.dues[0] != mean.dues[1]) is is_noticed
+    synced.close()
+
+
+def test_states_that_differ_in_the_order_of_their_tensors_are_equal():
+    digests = set()
+    for names in ("ab", "ba"):
+        weight = torch.nn.Parameter(torch.ones(2))
+        sgd = torch.optim.SGD([weight])
+        sgd.state[weight] = {name: torch.tensor(float(ord(name))) for name in names}
+        digests.add(EqualState(sgd, None).digest())
+    assert len(digests) == 1

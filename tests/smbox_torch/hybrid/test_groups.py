@@ -5,6 +5,7 @@ import uuid
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 
 from smbox.errors import ConfigError
 from smbox.testing.model_box import ModelBox
@@ -45,6 +46,14 @@ def test_a_host_is_a_group_only_if_there_are_as_many():
     run = Run("run", world, settings, 1.0, 1)
     places = [find_placement(run, number, None, None, []) for number in (1, 2, None)]
     assert [place.index for place in places] == [None, 1, 1]
+
+
+def test_a_process_group_is_no_host_even_if_there_are_as_many(monkeypatch):
+    monkeypatch.setattr(dist, "get_rank", lambda _: 0)
+    world = World(1, 1, 4, 2, group_rank=0, group_world_size=2)
+    settings = ExchangeSettings("elastic", 1, None, overlap=False, increment=None)
+    place = find_placement(Run("run", world, settings, 1.0, 1), 2, None, object(), [])
+    assert (place.is_root, place.index) == (True, None)
 
 
 @pytest.mark.parametrize(
