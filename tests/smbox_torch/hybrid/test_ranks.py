@@ -150,9 +150,12 @@ def test_each_rank_saves_alone_and_all_load_their_own_or_the_roots(
     assert expected[0] == expected[1]
 
 
-def test_a_root_that_loads_the_state_of_a_member_makes_the_parameters_the_center(each):
+@pytest.mark.parametrize("parts", [slice(0, 2), slice(1, 2)], ids=["statistics", "none"])
+def test_a_root_that_loads_the_state_of_a_member_makes_the_parameters_the_center(
+    each, parts: slice
+):
     def work(world: World) -> bytes:
-        net = model()
+        net = model()[parts]
         optimizer = wrapped(world, net, box.client("w"), overlap=True)
         if not saved:
             met(world, optimizer, net)
