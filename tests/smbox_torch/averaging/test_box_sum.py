@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from smbox.errors import RequestTimeoutError, WorkerLostError
+from smbox.errors import RequestTimeoutError, StepMismatchError, WorkerLostError
 from smbox.testing.model_box import ModelBox
 from smbox_torch.averaging.box_sum import POLL_S, BoxSum
 from smbox_torch.workers.team import DIED, LEFT
@@ -69,6 +69,17 @@ def test_what_a_worker_recorded_before_it_left_is_read_after_it_is_found_gone():
 
     with pytest.raises(WorkerLostError, match="rank 2 was given up by another"):
         sums(box, lost=lost)()
+
+
+def test_a_worker_that_finished_is_named_by_its_rank_in_the_run():
+    class FinishedBox(TimingBox):
+        def barrier(self, name: str, parties: int, *, timeout_s: float) -> None:
+            self.attach("run.ended")[1:2].put(np.array([1 + 7]))
+            super().barrier(name, parties, timeout_s=timeout_s)
+
+    with pytest.raises(StepMismatchError) as caught:
+        sums(FinishedBox(), ranks=[2, 5, 6])()
+    assert (caught.value.facts["rank"], caught.value.facts["steps"]) == (5, 7)
 
 
 def test_a_worker_that_comes_during_a_check_is_not_lost(monkeypatch):

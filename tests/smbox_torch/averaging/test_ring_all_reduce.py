@@ -167,6 +167,12 @@ def test_workers_find_each_other_by_a_master_of_either_protocol(address: str):
     assert len(values) == 1
 
 
+def test_workers_that_exchange_addresses_themselves_need_no_master():
+    world = World(master_addr="unknown.invalid", master_port=1)
+    sgd = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))])
+    RingAllReduce(sgd, world=world, exchange=lambda address: [address]).close()
+
+
 def test_a_master_that_this_host_does_not_know_is_named():
     with pytest.raises(ConfigError, match=r"check MASTER_ADDR.*master_addr='256\.0\.0\.1'"):
         train(of_master("256.0.0.1"))
