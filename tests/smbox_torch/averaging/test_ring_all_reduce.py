@@ -106,7 +106,7 @@ def test_workers_equal_the_replay_and_each_other():
     )  # both directions, two thirds twice
 
 
-def test_a_worker_without_batches_adds_nothing_to_the_sums():
+def test_a_worker_without_batches_adds_nothing_and_begins_with_frozen_parameters_of_rank_0():
     addresses, met = [""] * 2, threading.Barrier(2)
 
     def work(rank: int) -> list[float]:
@@ -116,16 +116,18 @@ def test_a_worker_without_batches_adds_nothing_to_the_sums():
             return addresses
 
         x, world = torch.nn.Parameter(torch.zeros(2)), World(rank, rank, 2, 2)
-        sgd, gradient = torch.optim.SGD([x], lr=1.0), 1.0 + 2 * rank
+        frozen = torch.nn.Parameter(torch.full((1,), 5.0 + rank), requires_grad=False)
+        sgd, gradient = torch.optim.SGD([x, frozen], lr=1.0), 1.0 + 2 * rank
         with RingAllReduce(sgd, world=world, exchange=exchange) as optimizer, optimizer.join():
             for _ in range(1 + 2 * rank):
                 optimizer.zero_grad()
                 (x.sum() * gradient).backward()
                 optimizer.step()
-        return x.tolist()
+        return [*x.tolist(), frozen.item()]
 
     with ThreadPoolExecutor(2) as pool:
-        assert list(pool.map(work, range(2))) == [[-(1.0 + 3.0) / 2 - 3.0 - 3.0] * 2] * 2
+        found = list(pool.map(work, range(2)))
+    assert found == [[-(1.0 + 3.0) / 2 - 3.0 - 3.0] * 2 + [5.0]] * 2
 
 
 def test_models_that_differ_in_shape_alone_are_refused_on_all_workers():

@@ -1,4 +1,4 @@
-"""ParameterServer after a restart of all workers, or of one."""
+"""ParameterServer after a restart of all workers, or of one; a rank that is taken."""
 
 from __future__ import annotations
 
@@ -120,3 +120,16 @@ def test_a_worker_that_is_started_again_alone_ends_each_of_the_others_once(monke
         assert values[0] == values[1] == values[2]
         for one in (again, *others):
             one.close(exchange=False)
+
+
+def test_a_worker_whose_rank_another_has_taken_pushes_nothing():
+    def taken() -> None:
+        raise PermissionError
+
+    box = ModelBox()
+    one = worker(box, 0, 1)
+    one.team.check = taken
+    with pytest.raises(PermissionError):
+        run(one, 1)
+    assert box.order("run.gradient1.float32", "accumulate") == []
+    one.close()
