@@ -59,3 +59,17 @@ def test_a_root_that_cannot_exchange_the_statistics_is_named_by_the_others(run_r
             optimizer.step()
 
     run_ranks(2, work)
+
+
+def test_statistics_end_at_the_center_too(worlds):
+    net, box = torch.nn.Sequential(torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 1)), ModelBox()
+    sgd = torch.optim.SGD(net.parameters(), lr=0.1)
+    options = {"model": net, "world": worlds(1, 1)[0], "moving_rate": 0.25}
+    optimizer = HybridSGD(sgd, box, "run", **options)
+    for value in 1.0, 2.0:
+        optimizer.zero_grad()
+        net(torch.tensor([[value] * 3, [0.0] * 3])).sum().backward()
+        optimizer.step()
+    optimizer.finish()
+    center = box.attach("run.buffers.float32").get()[:3]
+    assert net[0].running_mean.tolist() == center.tolist()
