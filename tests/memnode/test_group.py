@@ -39,11 +39,14 @@ def name():
 
 @pytest.fixture
 def start(name):
-    """Starts a group; returns its process and its ready line."""
+    """Starts a group; returns its process and its ready line.
+
+    With the preloaded Python the process is one that waits for the group's.
+    """
     started = []
 
-    def run(*options, nodes=3, bind=FREE):
-        command = [sys.executable, "-P", "-m", "memnode", "--nodes", str(nodes)]
+    def run(*options, nodes=3, bind=FREE, python=sys.executable):
+        command = [python, "-P", "-m", "memnode", "--nodes", str(nodes)]
         command += ["--name", name, "--bind", bind, "--memory", "16MiB", "--json", *options]
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -139,7 +142,7 @@ def test_one_ready_line_leads_to_all_nodes(start, name):
     assert listing(f"smbox.{name}") == []
 
 
-def test_nodes_die_together_and_come_back_with_their_memory(start, name):
+def test_nodes_die_together_and_come_back_with_their_memory(start, preloaded):
     process, ready = start(nodes=2)
     others = children(process)
     with smbox.connect(ready["address"], timeout_s=WAIT_S) as box:
@@ -149,12 +152,12 @@ def test_nodes_die_together_and_come_back_with_their_memory(start, name):
     assert process.returncode == EXIT_FAILED
     assert f"memory node {others[1].pid} ended" in errors
     assert not any(child.is_running() for child in others)
-    _, again = start(nodes=2)
+    _, again = start(nodes=2, python=preloaded)
     with smbox.connect(again["address"], timeout_s=WAIT_S) as box:
         assert box.attach("w").get().tolist() == [2.0] * 7
 
 
-def test_nodes_of_a_group_that_is_killed_come_back_with_their_memory(start):
+def test_nodes_of_a_group_that_is_killed_come_back_with_their_memory(start, preloaded):
     process, ready = start(nodes=2)
     others = children(process)
     with smbox.connect(ready["address"], timeout_s=WAIT_S) as box:
@@ -163,7 +166,7 @@ def test_nodes_of_a_group_that_is_killed_come_back_with_their_memory(start):
     process.communicate(timeout=WAIT_S)
     _, alive = psutil.wait_procs(others, timeout=WAIT_S)
     assert alive == []
-    _, again = start(nodes=2)
+    _, again = start(nodes=2, python=preloaded)
     with smbox.connect(again["address"], timeout_s=WAIT_S) as box:
         assert box.attach("w").get().tolist() == [2.0] * 7
 
@@ -189,8 +192,8 @@ def test_a_group_ends_with_its_parent(start):
     assert process.returncode == EXIT_CLEAN
 
 
-def test_a_start_that_is_refused_leaves_what_it_found(start, name):
-    process, ready = start("--keep", nodes=2)
+def test_a_start_that_is_refused_leaves_what_it_found(start, name, preloaded):
+    process, ready = start("--keep", nodes=2, python=preloaded)
     with smbox.connect(ready["address"], timeout_s=WAIT_S) as box:
         box.create("w", shape=(7,), init=2.0, layout="striped")
     process.terminate()
@@ -201,14 +204,14 @@ def test_a_start_that_is_refused_leaves_what_it_found(start, name):
         taken.bind(("127.0.0.1", 0))  # a port that no other process uses
         taken.listen()
         port = taken.getsockname()[1] - 2
-        process, ready = start(nodes=3, bind=f"tcp://127.0.0.1:{port}")
+        process, ready = start(nodes=3, bind=f"tcp://127.0.0.1:{port}", python=preloaded)
         assert ready is None
         _, errors = process.communicate(timeout=WAIT_S)
     assert process.returncode == EXIT_ADDRESS
     assert "does not start" in errors
     assert regions(name) == kept
     assert listing(f"smbox.{name}-2.") == []
-    _, again = start(nodes=2)
+    _, again = start(nodes=2, python=preloaded)
     with smbox.connect(again["address"], timeout_s=WAIT_S) as box:
         assert box.attach("w").get().tolist() == [2.0] * 7
 
@@ -224,14 +227,14 @@ def test_a_limit_of_the_system_at_the_start_is_named(name, monkeypatch, capsys):
     assert "raise ulimit -n" in told
 
 
-def test_a_new_group_that_is_refused_leaves_nothing_of_its_own(start, name):
+def test_a_new_group_that_is_refused_leaves_nothing_of_its_own(start, name, preloaded):
     other = f"smbox.{name}-00.node"  # not of the first node, whose name it begins with
     Path("/dev/shm", other).touch()
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1] - 1
-        process, ready = start(nodes=2, bind=f"tcp://127.0.0.1:{port}")
+        process, ready = start(nodes=2, bind=f"tcp://127.0.0.1:{port}", python=preloaded)
     assert ready is None
     process.communicate(timeout=WAIT_S)
     assert listing(f"smbox.{name}") == [other]
