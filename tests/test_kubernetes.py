@@ -102,12 +102,16 @@ def environment(container: dict[str, Any], fields: dict[str, str]) -> dict[str, 
 
 
 @pytest.fixture
-def programs(tmp_path: Path) -> str:
-    """Return a PATH with the programs of the container image."""
+def programs(tmp_path: Path, preloaded: str) -> str:
+    """Return a PATH with the programs of the container image.
+
+    A test kills a memory node, so that is not a preloaded one, which would end a little later.
+    """
     folder = tmp_path / "bin"
     folder.mkdir()
     for name, words in {**{n: f'-c "{c}"' for n, c in PROGRAMS.items()}, "python": ""}.items():
-        (folder / name).write_text(f"#!/bin/sh\nexec '{sys.executable}' {words} \"$@\"\n")
+        python = sys.executable if name == "memnode" else preloaded
+        (folder / name).write_text(f"#!/bin/sh\nexec '{python}' {words} \"$@\"\n")
         (folder / name).chmod(0o755)
     return f"{folder}:{os.environ['PATH']}"
 

@@ -52,14 +52,15 @@ with smbox.connect() as box, smbox.join(box, "run", expected=world.world_size) a
 
 
 @pytest.fixture
-def job(tmp_path: Path):
+def job(tmp_path: Path, preloaded: str):
     """Return a function that runs the job file as sbatch does: two hosts, four tasks."""
     programs = tmp_path / "bin"
     programs.mkdir()
-    stubs = {name: f"'{STUB}' {name}" for name in ("srun", "scontrol")}
-    stubs |= {name: f'-c "{code}"' for name, code in SMBOX.items()} | {"python": ""}
+    stubs = {n: f"'{sys.executable}' '{STUB}' {n}" for n in ("srun", "scontrol")}
+    stubs |= {name: f"'{preloaded}' -c \"{code}\"" for name, code in SMBOX.items()}
+    stubs["python"] = f"'{preloaded}'"
     for name, words in stubs.items():
-        (programs / name).write_text(f"#!/bin/sh\nexec '{sys.executable}' {words} \"$@\"\n")
+        (programs / name).write_text(f'#!/bin/sh\nexec {words} "$@"\n')
         (programs / name).chmod(0o755)
     (tmp_path / "worker.py").write_text(WORKER)
     environment = {
