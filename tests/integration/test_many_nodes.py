@@ -9,7 +9,6 @@ import os
 import pickle
 import secrets
 import subprocess
-import sys
 import textwrap
 
 import numpy as np
@@ -32,10 +31,10 @@ def stop(process):
 
 
 @contextlib.contextmanager
-def memnode(*options):
+def memnode(python, *options):
     """Run ``memnode``; yield its ready line."""
     name = f"many-{secrets.token_hex(4)}"
-    command = [sys.executable, "-m", "memnode", "--json", "--name", name, *options]
+    command = [python, "-m", "memnode", "--json", "--name", name, *options]
     command += ["--memory", "64MiB"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
@@ -45,8 +44,8 @@ def memnode(*options):
 
 
 @pytest.fixture(scope="module")
-def addresses():
-    with memnode("--nodes", "3", "--bind", "tcp://127.0.0.1:0") as ready:
+def addresses(preloaded):
+    with memnode(preloaded, "--nodes", "3", "--bind", "tcp://127.0.0.1:0") as ready:
         yield ready["addresses"]
 
 
@@ -147,8 +146,8 @@ box.create("w", init=np.arange(30, dtype=np.float32), layout="striped")
 """
 
 
-def test_a_creator_that_dies_leaves_parts_that_can_be_removed(box):
-    script = [sys.executable, "-c", textwrap.dedent(DIES_BEFORE_THE_HEAD), box.address]
+def test_a_creator_that_dies_leaves_parts_that_can_be_removed(box, preloaded):
+    script = [preloaded, "-c", textwrap.dedent(DIES_BEFORE_THE_HEAD), box.address]
     died = subprocess.run(script, timeout=WAIT_S, check=False, env=os.environ)
     assert died.returncode == 9
     with pytest.raises(RegionNotFoundError):
@@ -163,9 +162,9 @@ def test_a_creator_that_dies_leaves_parts_that_can_be_removed(box):
     assert region.get().tolist() == X.tolist()
 
 
-def test_kept_memory_of_another_node_id_is_refused():
+def test_kept_memory_of_another_node_id_is_refused(preloaded):
     name = f"kept-{secrets.token_hex(4)}"
-    command = [sys.executable, "-m", "memnode", "--json", "--name", name]
+    command = [preloaded, "-m", "memnode", "--json", "--name", name]
     command += ["--memory", "16MiB", "--bind", "tcp://127.0.0.1:0"]
     first = [*command, "--node-id", "7", "--keep"]
     with subprocess.Popen(first, stdout=subprocess.PIPE, text=True) as process:
@@ -187,13 +186,13 @@ def test_kept_memory_of_another_node_id_is_refused():
         stop(process)
 
 
-def test_one_key_leads_to_all_nodes_of_one_folder(tmp_path):
+def test_one_key_leads_to_all_nodes_of_one_folder(tmp_path, preloaded):
     folder = tmp_path / "keys"
     make_node_key(folder)
     key = add_client(folder, Authorised("worker", Role.ADMIN, ""))
     options = ("--nodes", "2", "--bind", "tcp://127.0.0.1:0", "--keys", str(folder))
     with (
-        memnode(*options) as ready,
+        memnode(preloaded, *options) as ready,
         smbox.connect(ready["address"], key=key, timeout_s=WAIT_S) as box,
     ):
         assert box.create("w", init=X, layout="striped").get().tolist() == X.tolist()

@@ -6,7 +6,6 @@ import contextlib
 import json
 import secrets
 import subprocess
-import sys
 import threading
 
 import numpy as np
@@ -82,8 +81,8 @@ def test_a_node_that_is_killed_and_started_again_changes_no_iterate(place, trans
     assert killed == [4, 7, 14]
 
 
-def test_over_two_nodes_each_computes_on_its_part():
-    command = [sys.executable, "-m", "memnode", "--json", "--nodes", "2", "--memory", "128MiB"]
+def test_over_two_nodes_each_computes_on_its_part(preloaded):
+    command = [preloaded, "-m", "memnode", "--json", "--nodes", "2", "--memory", "128MiB"]
     command += ["--name", f"two-{secrets.token_hex(4)}", "--bind", "tcp://127.0.0.1:0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import secrets
 import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -21,8 +20,8 @@ WAIT_S = 60.0
 
 
 @pytest.fixture(scope="module")
-def box():
-    command = [sys.executable, "-m", "memnode", "--json", "--nodes", "2"]
+def box(preloaded):
+    command = [preloaded, "-m", "memnode", "--json", "--nodes", "2"]
     command += ["--name", f"cli-{secrets.token_hex(4)}", "--bind", "tcp://127.0.0.1:0"]
     process = subprocess.Popen(
         [*command, "--memory", "32MiB"], stdout=subprocess.PIPE, text=True
