@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import multiprocessing
 import os
 import shlex
 import signal
@@ -40,19 +41,26 @@ PRELOADED: set[int] = set()
 """Pids of the servers that fork programs; the leak check ignores them."""
 COMMANDS = ("smbox.cli.main", "memnode.cli", "pydantic.type_adapter")  # the last: of typer
 FRAMEWORKS = ("torchvision", "transformers.trainer", "lightning.pytorch", "sklearn.datasets")
-PRELOADED_MODULES: dict[str, tuple[str, ...]] = {
-    "preloaded": COMMANDS,
-    "frameworks": (*COMMANDS, *FRAMEWORKS),
-}
+PRELOADED_MODULES = {"preloaded": COMMANDS, "frameworks": (*COMMANDS, *FRAMEWORKS)}
 """What the Python of each of these fixtures has imported beside torch."""
 SHARED: pytest.StashKey[dict[str, str]] = pytest.StashKey()
-"""Key of the paths of these Pythons, in the configuration of pytest-xdist's controller."""
+"""Key of their paths and the usual one, in the configuration of pytest-xdist's controller."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Restore Python's SIGINT handler: a process of a background shell inherits SIG_IGN."""
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    """Restore Python's SIGINT handler, and let workers of pytest-xdist be preloaded forks."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a background shell sets it
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if worker := getattr(config, "workerinput", None):
+        sys.executable = worker["executable"]  # not the preloaded one, which tests ask for
+        multiprocessing.set_executable(sys.executable)
+    elif config.getoption("tx", None):
+        stack = ExitStack()
+        config.add_cleanup(stack.close)
+        pythons = {name: stack.enter_context(_preloading(name)) for name in PRELOADED_MODULES}
+        config.stash[SHARED] = {"executable": sys.executable, **pythons}
+        start = f"popen//python={shlex.quote(pythons['preloaded'])}"
+        config.option.tx = [start] * len(config.option.tx)
 
 
 @pytest.hookimpl(trylast=True)
@@ -122,12 +130,10 @@ def _files() -> set[str]:
     """Return the targets of open descriptors: sockets and files of smbox in /dev/shm."""
     found = set()
     for fd in os.listdir("/proc/self/fd"):
-        try:
+        with suppress(FileNotFoundError):
             target = os.readlink(f"/proc/self/fd/{fd}")
-        except FileNotFoundError:
-            continue
-        if "/dev/shm/smbox" in target or target.startswith("socket:"):
-            found.add(target)
+            if "/dev/shm/smbox" in target or target.startswith("socket:"):
+                found.add(target)
     return found
 
 
@@ -190,13 +196,7 @@ def _preloading(name: str) -> Iterator[str]:
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     """Give all pytest-xdist workers the same Pythons that have modules imported."""
-    config = node.config
-    if SHARED not in config.stash:
-        stack = ExitStack()
-        config.add_cleanup(stack.close)
-        pythons = {name: stack.enter_context(_preloading(name)) for name in PRELOADED_MODULES}
-        config.stash[SHARED] = pythons
-    node.workerinput |= config.stash[SHARED]
+    node.workerinput |= node.config.stash[SHARED]
 
 
 @pytest.fixture(scope="session")
@@ -250,15 +250,13 @@ def until() -> Callable[[Callable[[], Any]], None]:
 
 @pytest.fixture(scope="session")
 def having() -> Callable[[str, str], list[psutil.Process]]:
-    """Return ``having(variable, value)``, which lists other processes with this variable.
-
-    It omits zombies, which end with the last process of their namespace.
-    """
+    """Return ``having(variable, value)``, which lists other processes with this variable."""
 
     def find(variable: str, value: str) -> list[psutil.Process]:
         found = []
         for each in psutil.process_iter():
             with suppress(psutil.Error):
+                # a zombie ends with the last process of its namespace
                 is_other = each.pid != os.getpid() and each.status() != psutil.STATUS_ZOMBIE
                 if is_other and each.environ().get(variable) == value:
                     found.append(each)
