@@ -127,8 +127,8 @@ def test_kept_memory_is_not_looked_for_at_an_address():
 
 
 def test_memory_of_a_node_that_failed_is_dead(node):
-    command = [sys.executable, "-P", "-m", "memnode", "--name", node]
-    command += ["--bind", "tcp://127.0.0.1:0", "--memory", "4MiB"]
+    command = ["env", "PYTHONUNBUFFERED=", sys.executable, "-P", "-m", "memnode"]
+    command += ["--name", node, "--bind", "tcp://127.0.0.1:0", "--memory", "4MiB"]
     with open("/dev/full", "w") as full:
         failed = subprocess.run(
             command, check=False, stdout=full, stderr=subprocess.PIPE, text=True

@@ -116,6 +116,7 @@ input()
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
+        env=os.environ | {"PYTHONUNBUFFERED": ""},  # the node keeps what it cannot write
     )
     with launcher:
         assert launcher.stdout is not None
