@@ -165,17 +165,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _LOG.exception("the node failed; its memory stays in place")
         return EXIT_FAILED
     finally:
-        _discard_unwritten()
-
-
-def _discard_unwritten() -> None:
-    """Discard output that nobody takes; Python would try again and exit with status 120."""
-    for stream in filter(None, (sys.stdout, sys.stderr)):
-        try:
-            stream.flush()
-        except OSError:
-            with open(os.devnull, "wb") as nowhere:
-                os.dup2(nowhere.fileno(), stream.fileno())
+        for stream in filter(None, (sys.stdout, sys.stderr)):
+            try:
+                stream.flush()
+            except OSError:  # else Python tries again at its end, and exits with status 120
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _serve(config: NodeConfig, *, as_json: bool) -> int:

@@ -187,7 +187,5 @@ def _stamped_range(context: Context, request: Request) -> tuple[MappedRegion, in
     """
     region, first, limit = _range(context, request)
     if region.spec.consistency != Consistency.STRIPE:
-        raise ConfigError(
-            "only a region of consistency 'stripe' is lent", name=region.spec.name
-        )
+        raise ConfigError("only consistency 'stripe' can be lent", name=region.spec.name)
     return region, first, limit

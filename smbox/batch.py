@@ -23,9 +23,9 @@ class Batch:
     Each change is checked when it is added. Its arrays must not be modified until the block
     has ended; arrays that are not contiguous are copied when they are added. An array that a
     change writes (x of ``elastic``, ``delta``, the result of ``fetch_and_op``) must not share
-    memory with an array of a later change: that is a ConfigError. If the block raises, nothing is sent. A
-    batch is not a transaction: each change is a commit of its own, so another client may see
-    some before others, and if one fails, the others still happen. Not thread-safe.
+    memory with an array of a later change: that is a ConfigError. If the block raises, nothing
+    is sent. A batch is not a transaction: each change is a commit of its own, so another client
+    may see some before others, and if one fails, the others still happen. Not thread-safe.
 
     Args:
         paths: paths to the node, shared with the box.

@@ -211,6 +211,4 @@ def _check_region(region: Region, firsts: dict[str, float]) -> None:
     with np.errstate(over="ignore"):
         lost = {state: x for state, x in firsts.items() if not np.isfinite(dtype.type(x))}
     if lost:
-        raise ConfigError(
-            "a state's first value does not fit the dtype", dtype=str(dtype), **lost
-        )
+        raise ConfigError("a state's first value exceeds the dtype", dtype=str(dtype), **lost)

@@ -221,7 +221,7 @@ class Answers:
         ring = layout.ring_id(row.serial, entry_nbytes)
         name = layout.ring_name(row.node, ring)
         with create_filled(row.node, name, layout.ring_nbytes(entry_nbytes)) as segment:
-            heads, old = _parts_of(segment, entry_nbytes)
+            heads, old = _parts(segment, entry_nbytes)
             heads[:] = self._heads
             entries = old.reshape(Ring.ENTRIES, entry_nbytes)
             entries[:, :former] = self._old.reshape(Ring.ENTRIES, former)
@@ -232,16 +232,14 @@ class Answers:
         row, former = self._row, self.ring
         self.ring = ring
         self._entry_nbytes = layout.ring_entry_nbytes(ring)
-        self._heads, self._old = _parts_of(segment, self._entry_nbytes)
+        self._heads, self._old = _parts(segment, self._entry_nbytes)
         base = orders.address_of(segment.bytes)
         self._block = row.block(ring, base, self._entry_nbytes)
         if former not in {0, *row.pinned_rings}:
             unlink(layout.ring_name(row.node, former))
 
 
-def _parts_of(
-    segment: Segment, entry_nbytes: int
-) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
+def _parts(segment: Segment, entry_nbytes: int) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
     """View the heads of a ring's entries, one row each, and the bytes of all entries."""
     heads = segment.words(0, Ring.ENTRIES * Ring.HEAD_WORDS)
     limit = Ring.OLD_OFFSET + Ring.ENTRIES * entry_nbytes
