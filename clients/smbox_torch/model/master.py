@@ -57,7 +57,7 @@ class Master:
             ConfigError: a finite value is too large for the model's dtype; the model is
                 unchanged.
         """
-        if self._rounding_error is not None:
+        if self._rounding_error is not None and self.wide.numel():
             ends = torch.stack(self.wide.aminmax())
             if (ends.to(self._flat.dtype).isinf() & ends.isfinite()).any():
                 raise ConfigError(

@@ -62,3 +62,12 @@ def test_a_value_too_large_for_the_models_dtype_is_an_error(value: float):
     assert flat.tolist() == master.values().tolist() == [1.0, 1.0]
     master.subtract(torch.tensor([0.5, -65504.0]))
     assert flat.tolist() == [0.5, 65504.0]
+
+
+@pytest.mark.parametrize("half", [torch.float16, torch.bfloat16])
+def test_parameters_without_elements_have_a_master_too(half: torch.dtype):
+    (buffer,) = FlatParameters(
+        [torch.nn.Parameter(torch.empty(0, 4, dtype=half))], precision=Precision()
+    ).buffers
+    buffer.store()
+    assert buffer.load().shape == (0,)
