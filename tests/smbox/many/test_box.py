@@ -190,14 +190,14 @@ def test_one_layout_is_not_the_other(box):
     ids=["zeros", "filled", "as the head"],
 )
 def test_a_striped_region_that_was_found_is_told_as_it_is(box, wanted):
-    box.create("striped", shape=(6, 2), dtype="float64", layout="striped")
+    box.create("striped", shape=(6, 2), dtype="float64", consistency="none", layout="striped")
     for creator in (box, box.home_of("striped")):
         with pytest.raises(LayoutMismatchError, match="striped over several nodes") as caught:
             creator.create("striped", exist_ok=True, **wanted)
         facts = caught.value.facts
-        assert (facts["layout"], facts["wanted_layout"]) == ("striped", "single")
-        assert (facts["shape"], facts["dtype"]) == ([6, 2], "float64")
-        assert facts["wanted_shape"] == [wanted["shape"]]
+        told = [(facts[k], facts[f"wanted_{k}"]) for k in ("layout", "shape", "consistency")]
+        assert told == [("striped", "single"), ([6, 2], [wanted["shape"]]), ("none", "stripe")]
+        assert facts["dtype"] == "float64"
 
 
 def test_striped_over_one_node_is_a_plain_region(team):

@@ -201,6 +201,26 @@ def test_a_wait_names_the_node_that_is_lost_and_changed_nothing(region, team):
     assert caught.value.handle.outcome() == "none"
 
 
+def test_a_flush_gives_each_node_the_time_that_is_left(team):
+    box = team.box()
+    region = box.create("w", init=X, layout="striped")
+    team.nodes[5].is_down = True
+    region[8:].put_nb(X[8:])
+    with pytest.raises(RequestTimeoutError) as caught:
+        box.flush(timeout_s=SHORT_S)
+    assert caught.value.facts["node"] == 5
+    assert caught.value.facts["timeout_s"] <= SHORT_S
+
+
+def test_a_request_of_no_elements_finds_that_any_part_was_freed(hasty, region):
+    freed = region.parts[2].address
+    hasty.free(next(info for info in hasty.regions() if info.address == freed))
+    for verb in (region[:0].get, region[4:4].get_nb().result, lambda: region[:0].put(X[:0])):
+        with pytest.raises(RegionFreedError) as caught:
+            verb()
+        assert caught.value.facts["node"] == 5
+
+
 def test_flush_and_the_directory_name_the_node_that_is_lost(hasty, region, team):
     team.nodes[5].is_down = True
     region[8:].put_nb(X[8:])
