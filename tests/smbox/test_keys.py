@@ -52,6 +52,7 @@ def test_a_file_that_any_user_may_change_authorises_nobody(folder):
     finally:
         os.umask(before)
     [entry] = (folder / "clients").iterdir()
+    assert oct(entry.stat().st_mode & 0o777) == "0o644"  # the node may be of another user
     assert len(read_clients(folder)[0]) == 1
     entry.chmod(0o666)
     found, [error] = read_clients(folder)
@@ -68,10 +69,14 @@ def test_a_nodes_key_is_made_once(folder):
 def test_a_client_of_the_same_name_is_refused_and_nothing_changes(folder):
     path = add_client(folder, Authorised("alice", Role.READ))
     before = path.read_text()
-    with pytest.raises(ConfigError, match="exists"):
+    with pytest.raises(ConfigError, match="client of this name exists"):
         add_client(folder, Authorised("alice", Role.ADMIN))
     assert path.read_text() == before
     assert [client.role for client in read_clients(folder)[0].values()] == [Role.READ]
+    (folder / "clients" / "alice.toml").unlink()
+    with pytest.raises(ConfigError, match="client of this name exists") as caught:
+        add_client(folder, Authorised("alice", Role.ADMIN))
+    assert caught.value.facts["file"] == str(path)
 
 
 @contextmanager
@@ -170,11 +175,17 @@ def test_clients_are_read_in_order_of_their_files_and_copies_by_an_editor_are_no
     assert errors == []
 
 
-def test_a_client_is_told_that_the_nodes_key_in_its_file_is_none(folder):
+@pytest.mark.parametrize("part", ["node", "public", "secret"])
+@pytest.mark.parametrize("value", ["short", "~" * 40], ids=["short", "another alphabet"])
+def test_a_client_is_told_which_key_in_its_file_is_none(folder, part, value):
     path = add_client(folder, Authorised("alice", Role.READ))
-    path.write_text(path.read_text().replace(read_node_key(folder).public, "short"))
-    with pytest.raises(ConfigError, match="node is not a key of 40 characters"):
+    key = getattr(read_client_key(path), part)
+    path.write_text(path.read_text().replace(key, value))
+    with pytest.raises(ConfigError, match=f"{part} is not a key of 40 characters"):
         read_client_key(path)
+
+
+def test_a_pipe_is_no_key_and_is_not_waited_for(folder):
     os.mkfifo(folder / "pipe.key", 0o600)
     with pytest.raises(ConfigError, match="not a regular file"):
         read_client_key(folder / "pipe.key")
