@@ -114,6 +114,32 @@ def test_a_version_is_announced_when_all_of_it_is_written(box, name, hooked):
     assert pulled(box, name) == (1, {1.0})
 
 
+def test_copies_in_flight_are_of_part_of_the_model(box, name, hooked):
+    """Else a publication of converted tensors would need the memory of a second model."""
+    started, together = [], []
+
+    class Put:
+        def wait(self) -> None:
+            if started:
+                together.append(sum(started))
+                started.clear()
+
+    def slow(verb, _region):
+        def put(data):
+            started.append(data.numel())
+            return Put()
+
+        return put if verb == "put_nb" else None
+
+    values = torch.arange(20.0)
+    state = {f"w{n}": values[n].expand(1 << 20) for n in range(20)}  # of 4 MiB each, published
+    with Publisher(hooked(box, slow), name, state) as publisher:
+        publisher.publish()
+    assert sum(together) == 80 << 20
+    assert max(together) <= 36 << 20
+    assert len(together) == 3  # several are in flight at once
+
+
 def test_publications_of_two_threads_run_one_after_another(box, name, hooked):
     later = []
 
