@@ -230,6 +230,8 @@ def train(rank, **resuming):
                       callbacks=[Draws()])
     with smbox.local("64MiB") as box:
         attach(trainer, EASGD, box, "run", workers=smbox.join(box, "run", rank=rank))
+        assert trainer.accelerator.process_index == rank
+        assert trainer.is_world_process_zero() == (rank == 0)
         trainer.train(**resuming)
 
 drawn = []
