@@ -37,6 +37,8 @@ def test_a_row_has_1_byte_to_1_mib(box):
     for name, length in (("empty", 0), ("long", (1 << 20) + 1)):
         with pytest.raises(ConfigError, match="1 byte to 1 MiB"):
             box.create(name, shape=(2, length), dtype="uint8").rows([1])
+    with pytest.raises(ConfigError, match="along axis 0"):
+        box.create("scalar", shape=()).rows([0])
     longest = box.create("longest", shape=(2, 1 << 20), dtype="uint8").rows([1])
     longest.put(np.ones(longest.shape, np.uint8))
     assert longest.get().all()

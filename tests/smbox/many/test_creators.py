@@ -59,16 +59,19 @@ def test_a_create_that_fails_anywhere_leaves_nothing(box, monkeypatch, nth, erro
     assert box.regions() == []
 
 
-def test_a_creation_that_fails_leaves_the_region_of_another_client(box, team, before_head):
+@pytest.mark.parametrize(("layout", "regions"), [("striped", 4), ("single", 1)])
+def test_a_creation_that_fails_leaves_the_region_of_another_client(
+    box, team, before_head, layout, regions
+):
     def other_is_faster():
-        team.box().create("w", init=-X, layout="striped")
+        team.box().create("w", init=-X, layout=layout)
         raise RequestTimeoutError("no reply")
 
     before_head(other_is_faster)
     with pytest.raises(RequestTimeoutError):
         box.create("w", init=X, layout="striped")
     assert team.box().attach("w").get().tolist() == (-X).tolist()
-    assert names(box) == ["w"] * 4
+    assert names(box) == ["w"] * regions
 
 
 def test_a_creation_whose_part_was_freed_as_an_orphan_leaves_nothing(box, team, before_head):
