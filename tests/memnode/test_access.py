@@ -68,6 +68,15 @@ def test_a_region_is_published_under_a_name_of_the_present_prefix(guarded_bench,
     assert asked.status is Status.ACCESS_DENIED
 
 
+def test_an_admin_frees_only_names_that_begin_with_its_prefix(guarded_bench):
+    bench, enter = guarded_bench
+    admin = enter(Role.ADMIN, "run/")
+    made = {name: bench.peer().create(name).body.address for name in ("x", "x/run/y", "run/y")}
+    told = [admin.ask(Op.FREE, body=Free(address=at)).status for at in made.values()]
+    assert told == [Status.ACCESS_DENIED, Status.ACCESS_DENIED, Status.OK]
+    assert set(bench.memory.regions) == {made["x"], made["x/run/y"]}
+
+
 @pytest.mark.parametrize("published", [False, True])
 def test_a_reader_discards_only_what_was_not_published(guarded_bench, published):
     _, enter = guarded_bench
@@ -90,7 +99,7 @@ def test_another_clients_snapshot_is_closed(guarded_bench):
 
 def test_a_page_of_regions_has_the_names_that_its_client_may_see_and_no_others(guarded_bench):
     bench, enter = guarded_bench
-    for name in ("others", "run/a", "more", "run/b", "last"):
+    for name in ("others", "run/a", "more/run/c", "run/b", "last"):
         bench.peer().create(name)
     reader, pages, after = enter(Role.READ, "run/"), [], -1
     while True:
