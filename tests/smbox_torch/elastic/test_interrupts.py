@@ -26,6 +26,7 @@ from smbox_torch.elastic import (
 from smbox_torch.optimizer import joined, wrapped
 
 TRACED = tuple(module.__file__ for module in (easgd, overlap, update_thread, pools))
+TRACED_ADD = tuple(module.__file__ for module in (seasgd, center_add, unfused, update_thread))
 RATE = 0.5
 
 
@@ -48,20 +49,26 @@ def made(
     return one, x, step, box
 
 
-def test_a_move_is_not_subtracted_twice_and_the_steps_go_on():
+@pytest.mark.parametrize(
+    ("kind", "is_hidden", "files"),
+    [(EASGD, True, TRACED), (SEASGD, True, TRACED_ADD), (SEASGD, False, TRACED_ADD)],
+)
+def test_a_move_is_not_subtracted_twice_and_the_steps_go_on(
+    kind: type[EASGD | SEASGD], is_hidden: bool, files: tuple[str, ...]
+):
     at, is_over = 0, False
     while not is_over:
         at += 1
-        one, x, step, box = made()
+        one, x, step, box = made(kind, overlap=is_hidden)
         step()
-        is_over = not interrupted(at, step, TRACED)
+        is_over = not interrupted(at, step, files)
         for _ in range(3):
             step()
         one.close()
         missing = x.item() + box.attach("run.float32").get().item() - one.steps
         assert missing in {0.0, RATE}, at  # RATE: the center has moved, and x has not
     assert missing == 0.0
-    assert at > 50
+    assert at > 30
 
 
 @pytest.mark.parametrize("kind", [EASGD, SEASGD])
@@ -101,24 +108,6 @@ def test_a_close_that_was_interrupted_at_any_line_can_be_repeated(open_box, monk
         assert x.item() + box.attach(f"run{at}.float32").get().item() == one.steps, at
         assert not one._overlap._exchange._thread._pool._threads.pop().is_alive()
     assert at > 20
-
-
-@pytest.mark.parametrize("is_hidden", [True, False])
-def test_a_move_of_seasgd_reaches_the_center_after_an_interrupt_at_any_line(is_hidden: bool):
-    files = tuple(module.__file__ for module in (seasgd, center_add, unfused, update_thread))
-    at, is_over = 0, False
-    while not is_over:
-        at += 1
-        one, x, step, box = made(SEASGD, overlap=is_hidden)
-        step()
-        is_over = not interrupted(at, step, files)
-        for _ in range(3):
-            step()
-        one.close()
-        missing = x.item() + box.attach("run.float32").get().item() - one.steps
-        assert missing in {0.0, RATE}, at  # RATE: the center has moved, and x has not
-    assert missing == 0.0
-    assert at > 30
 
 
 def test_x_of_eamsgd_stays_after_an_interrupt_at_any_line_between_x_and_y():
