@@ -91,14 +91,14 @@ def test_a_region_freed_while_others_write(place):
     boxes = [place.box("shm"), place.box("tcp"), place.box("shm"), place.box("tcp")]
     name = "busy"
     region = boxes[0].create(name, COUNT, "int64")
+    attached = [box.attach(name) for box in boxes]
     ones = np.ones(COUNT, np.int64)
     freed = []
 
     def work(index):
-        mine = boxes[index].attach(name)
         while True:
             try:
-                mine.accumulate(ones)
+                attached[index].accumulate(ones)
             except smbox.RegionFreedError:
                 freed.append(index)
                 return
