@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import select
 import sys
 from collections.abc import Callable, Sequence
 from importlib import metadata
@@ -85,7 +86,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     except OSError as error:
-        if _can_print() or not isinstance(error, BrokenPipeError):
+        is_unread = isinstance(error, BrokenPipeError) and _has_lost_reader()
+        _discard_unprintable()
+        if not is_unread:
             print_error(str(error))
         sys.exit(1)
 
@@ -104,12 +107,20 @@ def _flush() -> None:
         sys.stdout.flush()
 
 
-def _can_print() -> bool:
-    """Return True if stdout can be flushed; otherwise discard the output, also at exit."""
+def _has_lost_reader() -> bool:
+    """Return True if stdout is a pipe or socket that nobody reads any more.
+
+    A flush does not tell: after one that failed, the next may find nothing to write.
+    """
+    poll = select.poll()
+    poll.register(STDOUT, 0)
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
+
+
+def _discard_unprintable() -> None:
+    """Discard the output if it cannot be flushed, so that it cannot fail again at exit."""
     try:
         _flush()
     except OSError:  # the pipe has no reader, or the disk is full
         with open(os.devnull, "wb") as nowhere:
             os.dup2(nowhere.fileno(), STDOUT)
-        return False
-    return True

@@ -118,6 +118,18 @@ def test_who_stops_reading_is_told_nothing():
         assert program("gc", "--json", stdout=nobody_reads) == (1, "")
 
 
+@pytest.mark.parametrize("regions", [16, 64])
+def test_who_stops_reading_a_long_list_is_told_nothing(regions: int):
+    """Python discards a part of the output whose write failed, and flushes the rest."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with smbox.local(memory="16MiB") as box, open(writer, "w") as nobody_reads:
+        for number in range(regions):
+            box.create(f"{number:0150}", shape=())
+        told = program("ls", "--json", "--address", box.address, stdout=nobody_reads)
+    assert told == (1, "")
+
+
 def test_without_a_place_to_print_to_the_work_is_done_all_the_same(monkeypatch):
     monkeypatch.setattr(sys, "stdout", None)
     with pytest.raises(SystemExit) as ended:
