@@ -119,10 +119,10 @@ class Holder:
         if found is None or found.generation < self._lease.generation:
             self._write_record(deadline_s)
 
-    def _read(self, deadline_s: float | None = None) -> View:
+    def _read(self, deadline_s: float | None = None, *, deaths: bool = False) -> View:
         self._lease.check_process()
         mine = self._place if self._lease.is_held else None
-        return self._roster.read(mine=mine, deadline_s=deadline_s)
+        return self._roster.read(mine=mine, deaths=deaths, deadline_s=deadline_s)
 
     def _begin(self, deadline_s: float | None = None) -> None:
         """Write the record of a place that was just taken, and start to renew its lease."""

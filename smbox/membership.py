@@ -74,7 +74,7 @@ class Member(Holder):
     @property
     def count(self) -> int:
         """Number of living members now, with this one; reads the node."""
-        return self.read().count
+        return self._read().count
 
     @property
     def workers(self) -> int:
@@ -100,23 +100,23 @@ class Member(Holder):
         """Result of the last read, at most a fraction of a lease old; sends no request."""
         return self._roster.seen
 
-    def read(self) -> View:
-        """Read all places now.
+    def read(self, *, deaths: bool = True) -> View:
+        """Read all places now; with ``deaths`` also which processes on this host have ended.
 
         Raises:
             RequestTimeoutError: the node did not answer.
             LeaseLostError: this is a forked child; only its parent has joined.
         """
-        return self._read()
+        return self._read(deaths=deaths)
 
     def members(self) -> list[MemberInfo]:
         """Return the members that joined and did not leave, by rank, with dead ones."""
-        view = self.read()
+        view = self._read()
         return [view.of(rank) for rank in sorted(view.alive() + view.expired())]
 
     def missing(self) -> list[MemberInfo]:
         """Return the expired members and the expected ranks that never joined."""
-        never_came = set(self.read().never_came(self._before))
+        never_came = set(self._read().never_came(self._before))
         return [self.of(rank) for rank in sorted(never_came.union(self.seen.expired()))]
 
     def of(self, rank: int) -> MemberInfo:

@@ -47,7 +47,7 @@ class View(Struct, frozen=True):
         words: the words of all places, ``i64[capacity, COLUMNS]``.
         is_alive: True for places with a living holder, ``[capacity]``.
         records: records of the holders, by rank; None: unknown.
-        dead_here: ranks with a lease whose process on this host had ended before the read.
+        dead_here: ranks with a lease whose process is known to have ended before the read.
     """
 
     words: I64
@@ -63,7 +63,7 @@ class View(Struct, frozen=True):
     def never_came(self, before: Sequence[int]) -> list[int]:
         """Return the expected ranks that no process of this start has taken.
 
-        SSP asks in every step: for few ranks, Python's numbers are faster than numpy's.
+        SSP asks in every step, and Python's numbers are faster than numpy's for few ranks.
 
         Args:
             before: result of ``before_start``.
@@ -202,23 +202,27 @@ class Roster:
         row = self._rows[rank : rank + 1]
         return Record.of(row.get(timeout_s=optional_timeout_s(deadline_s))[0])
 
-    def read(self, *, mine: int | None = None, deadline_s: float | None = None) -> View:
+    def read(
+        self, *, mine: int | None = None, deaths: bool = True, deadline_s: float | None = None
+    ) -> View:
         """Read all places now, and expire members that did not renew in time.
 
         Args:
             mine: rank of the caller, which never expires itself.
+            deaths: look at each holder's process on this host, which takes some 10 us.
             deadline_s: deadline of the requests; None: the timeout of the box.
 
         Raises:
             RequestTimeoutError: the node did not answer; all measurements restart.
         """
-        return holding(self._mutex, deadline_s, lambda: self._look(mine, deadline_s))
+        return holding(
+            self._mutex, deadline_s, lambda: self._look(mine, deadline_s, deaths=deaths)
+        )
 
     def watch(self, rank: int, *, deadline_s: float | None = None) -> View:
         """Read all places for a caller that waits for a rank to become free.
 
-        If the rank was taken at the last read, also check that the node answers: the holder may
-        be on another host, and could not renew its lease while the node does not answer.
+        If it was taken, check that the node answers: its holder may be on another host.
         """
         is_over = deadline_s is not None and left_s(deadline_s) <= 0.0
         if not (is_over or self.seen.is_free(rank)):
@@ -228,8 +232,6 @@ class Roster:
 
     def ask_node(self, timeout_s: float) -> None:
         """Check that the node answers, which a read of mapped memory does not show.
-
-        While the node does not answer, members on other hosts cannot renew their leases.
 
         Raises:
             SmboxError: the node did not answer; all measurements restart.
@@ -241,33 +243,31 @@ class Roster:
                 self._watch.forget()
             raise
 
-    def _look(self, mine: int | None, deadline_s: float | None) -> View:
+    def _look(self, mine: int | None, deadline_s: float | None, *, deaths: bool) -> View:
         try:
-            self.seen = self._read(mine, deadline_s)
+            self.seen = self._read(mine, deadline_s, deaths=deaths)
         except SmboxError:
             self._watch.forget()
             raise
         return self.seen
 
-    def _read(self, mine: int | None, deadline_s: float | None) -> View:
+    def _read(self, mine: int | None, deadline_s: float | None, *, deaths: bool) -> View:
         while True:
             began_s = time.monotonic()
             words: I64 = self._places.get(timeout_s=optional_timeout_s(deadline_s))
             ended_s = time.monotonic()
             self._read_records(words[:, LEASE], deadline_s)
+            is_alive = is_held(words[:, LEASE])
+            held_by = {n: r for n in _ranks(is_alive) if (r := self._records[n])}.items()
             before = self._ended
-            held_by = {n: self._records[n] for n in _ranks(is_held(words[:, LEASE]))}
-            self._ended = {(n, r) for n, r in held_by.items() if r and r.is_known_dead()}
+            asked = held_by if deaths else held_by & before
+            self._ended = {(n, r) for n, r in asked if r.is_known_dead()}
             if self._ended <= before:  # else some may have left after the read, and then ended
                 break
         is_gone = self._watch.observe(
             words[:, LEASE], leases_s(words[:, LEASE_MS]), began_s=began_s, ended_s=ended_s
         )
-        is_alive = is_held(words[:, LEASE])
-        is_gone &= is_alive
-        if mine is not None:
-            is_gone[mine] = False
-        for rank in _ranks(is_gone):
+        for rank in set(_ranks(is_gone & is_alive)) - {mine}:
             word = int(words[rank, LEASE])
             is_alive[rank] = not expire(self.place(rank), word, deadline_s=deadline_s)
         dead_here = frozenset(rank for rank, _ in self._ended if is_alive[rank])

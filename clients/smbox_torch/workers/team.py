@@ -206,7 +206,7 @@ class JoinedTeam:
 
     def present(self) -> list[int]:
         """Return the ranks of living workers and of expected ones that never joined."""
-        self.member.read()
+        self.member.read(deaths=False)
         return self.member.present
 
     def never_came(self) -> list[int]:
