@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-from pathlib import Path
 from typing import Final
 
 from smbox.limits import refusal
@@ -22,7 +21,8 @@ def start_time(pid: int) -> int:
         SegmentError: the file cannot be read, as with too many open files.
     """
     try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+            stat = file.read()
     except (FileNotFoundError, ProcessLookupError):
         return 0
     except OSError as error:
