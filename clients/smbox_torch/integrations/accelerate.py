@@ -54,11 +54,14 @@ def check(accelerator: Accelerator) -> None:
 
 
 def number(accelerator: Accelerator) -> None:
-    """Give this process the number of its rank; each process still reads its own batches."""
+    """Give this process the number of its rank; it still reads batches of its own."""
     world = World.from_env(os.environ)
     for state in (PartialState(), accelerator.state):
         state.process_index = world.rank
         state.local_process_index = world.local_rank
-    if accelerator.dataloader_config.dispatch_batches is None:
+    loading = accelerator.dataloader_config
+    if loading.data_seed is not None:
+        loading.data_seed += world.rank  # else all workers would read the same batches
+    if loading.dispatch_batches is None:
         # Else only process 0 would read an IterableDataset, and send the others nothing.
-        accelerator.dataloader_config.dispatch_batches = False
+        loading.dispatch_batches = False

@@ -40,8 +40,8 @@ def attach(
 ) -> None:
     """Make a trainer one worker of a run; call it once, before ``trainer.train``.
 
-    Each worker's seed is the trainer's seed plus the rank. All workers evaluate. Rank 0 prints
-    and saves, and all workers resume from its checkpoint.
+    Each worker's seed is the trainer's plus the rank, and so is its data seed, if there is one.
+    All workers evaluate. Rank 0 prints and saves, and all workers resume from its checkpoint.
 
     Args:
         trainer: a Trainer, or an instance of a derived class.
@@ -61,6 +61,8 @@ def attach(
     _check(trainer)
     number(trainer.accelerator)
     args.seed += rank
+    if args.data_seed is not None:
+        args.data_seed += rank
     set_seed(args.seed)
     callback = BoxCallback(finish_timeout_s)
     trainer.add_callback(callback)
