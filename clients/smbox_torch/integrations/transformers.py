@@ -77,6 +77,7 @@ def attach(
         return trainer.optimizer
 
     def train_and_leave(*args: Any, **kwargs: Any) -> Any:
+        _demand_no_search(trainer)
         trainer.add_callback(trainer.pop_callback(callback))  # it comes after all others
         try:
             return train(*args, **kwargs)
@@ -100,6 +101,14 @@ def _check(trainer: Trainer) -> None:
         raise ConfigError(
             "the best model differs among workers: save by steps or epochs, without"
             " load_best_model_at_end"
+        )
+
+
+def _demand_no_search(trainer: Trainer) -> None:
+    if trainer.hp_search_backend is not None:
+        raise ConfigError(
+            "each trial of a hyperparameter search would begin with the center of the last one:"
+            " search with a Trainer that is not attached"
         )
 
 

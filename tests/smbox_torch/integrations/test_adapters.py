@@ -45,7 +45,7 @@ for saving in ("best", "steps"):
     assert settings.seed == seed
 """,
     ),
-    "a Trainer that is attached already": (
+    "a Trainer that is attached already, or searches": (
         "transformers",
         """
 import torch
@@ -58,6 +58,9 @@ trainer = Trainer(torch.nn.Linear(2, 1), settings, train_dataset=[])
 attach(trainer, EASGD, ModelBox(), "run")
 with pytest.raises(ConfigError, match="attached before"):
     attach(trainer, EASGD, ModelBox(), "other")
+trainer.hp_search_backend = "optuna"  # as hyperparameter_search sets it
+with pytest.raises(ConfigError, match="is not attached"):
+    trainer.train(trial={})
 """,
     ),
     "a Lightning module of two optimizers": (
