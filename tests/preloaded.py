@@ -201,22 +201,33 @@ def prepare(words: list[str]) -> tuple[str, str]:
         return file.read(), path
 
 
-def end(code: int) -> None:
-    """End this process as Python does, but without destroying its modules.
+def end(error: BaseException | None = None) -> None:
+    """End this process as Python does after an error, but without destroying its modules.
 
     The globals of this file are the program's at this point, so the imports are here.
     """
     import atexit
     import os
+    import signal
     import sys
     import threading
 
+    code = error.code if isinstance(error, SystemExit) else 1 if error else 0
+    if not isinstance(code, int | None):
+        print(code, file=sys.stderr)
+        code = 1
+    elif error and not isinstance(error, SystemExit):
+        error.__traceback__ = error.__traceback__.tb_next  # without this file
+        sys.excepthook(type(error), error, error.__traceback__)
     threading._shutdown()
     atexit._run_exitfuncs()
     for file in (sys.stdout, sys.stderr):
         if not file.closed:
             file.flush()
-    os._exit(code & 0xFF)
+    if isinstance(error, KeyboardInterrupt):
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    os._exit((code or 0) & 0xFF)
 
 
 if __name__ == "__main__":
@@ -230,8 +241,6 @@ if __name__ == "__main__":
     del globals()["name"]
     try:
         exec(__code__, globals())
-    except SystemExit as __error__:
-        if not isinstance(__error__.code or 0, int):
-            raise
-        __end__(__error__.code or 0)
-    __end__(0)
+    except BaseException as __error__:
+        __end__(__error__)
+    __end__()

@@ -154,12 +154,16 @@ while True:
 
 
 def test_an_error_and_a_signal_end_it_as_they_would(preloaded: str):
-    failed = run(preloaded, "-c", "raise KeyError('x')")
-    assert failed.returncode == 1
-    assert failed.stderr.endswith("KeyError: 'x'\n")
+    for code in ("raise KeyError('x')", "raise SystemExit('why')", "raise SystemExit('')"):
+        failed, wanted = (run(python, "-c", code) for python in (preloaded, sys.executable))
+        assert failed.returncode == wanted.returncode == 1
+        assert failed.stderr == wanted.stderr
     for sign in (signal.SIGKILL, signal.SIGTERM):
         killed = run(preloaded, "-c", f"import os; os.kill(os.getpid(), {int(sign)})")
         assert killed.returncode == -sign
+    interrupted = run(preloaded, "-c", "raise KeyboardInterrupt")
+    assert interrupted.returncode == -signal.SIGINT
+    assert interrupted.stderr.endswith("KeyboardInterrupt\n")
 
 
 def test_its_server_ends_with_who_has_started_it(tmp_path: Path):
