@@ -5,19 +5,26 @@ from __future__ import annotations
 import itertools
 import json
 import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from smbox.cli.bench.result import Result, at_least, figure_at_most
 
+Run = Callable[..., subprocess.CompletedProcess[str]]
 TABLE = Path(__file__).resolve().parent.parent / "benchmarks" / "table.py"
 
 
-def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, TABLE, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+@pytest.fixture
+def run(preloaded: str) -> Run:
+    """Return a function that makes the table of reports."""
+
+    def make(*arguments: object) -> subprocess.CompletedProcess[str]:
+        command = [preloaded, TABLE, *map(str, arguments)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    return make
 
 
 def local_get(figure: float) -> Result:
@@ -57,7 +64,7 @@ def rows_of(done: subprocess.CompletedProcess[str]) -> list[str]:
     return done.stdout.splitlines()[4:]
 
 
-def test_every_result_is_a_row(report):
+def test_every_result_is_a_row(run: Run, report):
     done = run(report(local_get(9.0), tcp_get(2.5, "256K"), growth(3.0)))
     assert done.stdout.splitlines()[0] == "cpu a cpu, cores 2; full run."
     local, tcp, held = rows_of(done)
@@ -69,7 +76,7 @@ def test_every_result_is_a_row(report):
     assert held == "| node growth | 8 clients | 3.00 MiB |  |  | figure <= 32 | met |  |"
 
 
-def test_of_several_runs_it_shows_medians_and_their_range(report):
+def test_of_several_runs_it_shows_medians_and_their_range(run: Run, report):
     runs = [
         report(local_get(local), tcp_get(tcp, stream), crowd(many, best), growth(held))
         for local, tcp, stream, many, best, held in (
@@ -96,24 +103,24 @@ def test_of_several_runs_it_shows_medians_and_their_range(report):
     )
 
 
-def test_a_median_on_its_bound_meets_the_goal(report):
+def test_a_median_on_its_bound_meets_the_goal(run: Run, report):
     done = run(report(growth(32.0)), report(growth(31.0)), report(growth(33.0)))
     assert "| met |" in rows_of(done)[0]
 
 
-def test_a_run_without_a_limit_meets_no_goal_about_the_ratio(report):
+def test_a_run_without_a_limit_meets_no_goal_about_the_ratio(run: Run, report):
     unlimited = Result("tcp", "get", 3.0, "GB/s", at_least(0.5))
     for runs in ((tcp_get(4.0, "256K"), unlimited), (unlimited, tcp_get(4.0, "256K"))):
         (row,) = rows_of(run(*map(report, runs)))
         assert row == "| tcp | get | 3.50 GB/s |  |  |  | ratio >= 0.5 | **missed** |  |"
 
 
-def test_a_quick_run_is_not_judged(report):
+def test_a_quick_run_is_not_judged(run: Run, report):
     (row,) = rows_of(run(report(growth(40.0), quick=True)))
     assert row == "| node growth | 8 clients | 40.00 MiB |  |  | figure <= 32 |  |  |"
 
 
-def test_runs_that_cannot_be_compared_are_refused(report):
+def test_runs_that_cannot_be_compared_are_refused(run: Run, report):
     other_unit = Result("node growth", "8 clients", 3.0, "KiB", figure_at_most(32.0))
     other_goal = Result("node growth", "8 clients", 3.0, "MiB", figure_at_most(33.0))
     other_case = Result("node growth", "9 clients", 3.0, "MiB", figure_at_most(32.0))
@@ -131,20 +138,20 @@ def test_runs_that_cannot_be_compared_are_refused(report):
         assert "not of the same machine, size and rows" in done.stderr
 
 
-def test_a_run_counts_once(report):
+def test_a_run_counts_once(run: Run, report):
     mine, other = report(growth(3.0)), report(growth(4.0))
     done = run(mine, other, mine)
     assert done.returncode == 1
     assert "twice" in done.stderr
 
 
-def test_without_a_report_it_says_what_it_takes():
+def test_without_a_report_it_says_what_it_takes(run: Run):
     done = run()
     assert done.returncode == 1
     assert "REPORT.json" in done.stderr
 
 
-def test_a_report_that_is_missing_is_named():
+def test_a_report_that_is_missing_is_named(run: Run):
     done = run("/nowhere/bench.json")
     assert (done.returncode, "Traceback" in done.stderr) == (1, False)
     assert "/nowhere/bench.json" in done.stderr
