@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
 import sys
 
 import pytest
@@ -14,18 +15,20 @@ if not all(map(importlib.util.find_spec, ("sklearn", "matplotlib"))):  # imports
     pytest.skip("the demo extra is not installed", allow_module_level=True)
 
 
-def test_a_cluster_of_two_nodes_trains_and_reports(preloaded: str, tmp_path, monkeypatch):
+def test_a_cluster_of_two_nodes_trains_and_reports(frameworks: str, tmp_path):
     """The whole way: launcher, memory node, two processes over tcp, table and picture."""
-    monkeypatch.setattr(sys, "executable", preloaded)
-    monkeypatch.setenv("PYTHONPATH", ":".join(sys.path[1:]))
-    app = typer.Typer()
-    app.command()(command)
     picture = tmp_path / "demo.png"
     settings = ["--nodes", "2", "--per-node", "1", "--steps", "20", "--picture", str(picture)]
-    result = CliRunner().invoke(app, settings)
-    assert result.exit_code == 0, result.output
-    assert "accuracy" in result.output
-    assert "2 workers, 2 nodes" in result.output
+    done = subprocess.run(
+        [frameworks, "-c", "from smbox.cli.main import main; main()", "demo", *settings],
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "accuracy" in done.stdout
+    assert "2 workers, 2 nodes" in done.stdout
     assert picture.stat().st_size > 1000
 
 

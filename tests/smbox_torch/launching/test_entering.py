@@ -6,16 +6,16 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from smbox.cli.main import main
 
-COMMAND = (sys.executable, "-c", "from smbox.cli.main import main; main()")
+COMMAND = ("-c", "from smbox.cli.main import main; main()", "run", "--grace-s", "0.5")
 MARK = "ENTERING_OF_TEST"
 TIMEOUT_S = 100.0
 
@@ -29,15 +29,21 @@ def lab(folder: Path, *enter: str) -> str:
     return str(path)
 
 
-def start(*words: str, mark: str = "", **env: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [*COMMAND, "run", "--grace-s", "0.5", *words],
-        env=dict(os.environ) | {MARK: mark} | env,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+@pytest.fixture
+def start(preloaded: str) -> Callable[..., subprocess.Popen[str]]:
+    """``start(*words, mark=mark, **env)``: ``smbox run``; only what it starts is marked."""
+
+    def run(*words: str, mark: str, **env: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [preloaded, *COMMAND, *words],
+            env=dict(os.environ) | {MARK: mark} | env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    return run
 
 
 @pytest.fixture
@@ -60,7 +66,9 @@ def assert_ended(having):
     return check
 
 
-def test_an_interrupt_while_a_host_takes_nothing_leaves_nothing(assert_ended, tmp_path: Path):
+def test_an_interrupt_while_a_host_takes_nothing_leaves_nothing(
+    start, assert_ended, tmp_path: Path
+):
     mark, up = uuid.uuid4().hex, tmp_path / "up"
     file = lab(tmp_path, "sh", "-c", f"touch {up}; sleep 1000; :")
     variables = {f"LONG{number}": 60_000 * "x" for number in range(4)}
@@ -78,7 +86,7 @@ def test_an_interrupt_while_a_host_takes_nothing_leaves_nothing(assert_ended, tm
 
 @pytest.mark.parametrize("sign", ["INT", "TERM", "HUP"])
 def test_an_interrupt_at_the_moment_of_entering_leaves_nothing(
-    assert_ended, tmp_path: Path, sign: str
+    start, assert_ended, tmp_path: Path, sign: str
 ):
     mark = uuid.uuid4().hex
     # The host command outlives the signal that tells it of its launcher's death.

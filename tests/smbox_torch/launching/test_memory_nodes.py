@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 
 import pytest
 
 from smbox.errors import ConfigError
 from smbox_torch.launching.cluster import Plan
 
-RUN = (sys.executable, "-c", "from smbox.cli.main import main; main()", "run")
+RUN = ("-c", "from smbox.cli.main import main; main()", "run")
 TIMEOUT_S = 110.0
 
 TRAIN = """
@@ -44,6 +43,7 @@ def test_workers_train_over_all_nodes_also_when_one_is_killed(preloaded: str, tm
     path.write_text(TRAIN)
     done = subprocess.run(
         [
+            preloaded,
             *RUN,
             "--memory-nodes",
             "2",

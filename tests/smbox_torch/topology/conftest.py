@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -23,11 +22,11 @@ TIMEOUT_S = 60.0
 
 
 @pytest.fixture(scope="module")
-def address() -> Iterator[str]:
+def address(preloaded: str) -> Iterator[str]:
     """Of two memory nodes with the ids 0 and 1, for all tests of a file."""
     words = ["--nodes", "2", "--bind", "tcp://127.0.0.1:0", "--memory", "128MiB", "--json"]
     nodes = subprocess.Popen(
-        [sys.executable, "-m", "memnode", "--name", f"topology-{uuid.uuid4().hex[:8]}", *words],
+        [preloaded, "-m", "memnode", "--name", f"topology-{uuid.uuid4().hex[:8]}", *words],
         stdout=subprocess.PIPE,
         text=True,
     )
