@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -45,6 +45,7 @@ class Script:
         shared: further arguments of the script with smbox.
         checkpoint: a file that it saves, in ``{out}``.
         begin: loss of a model that knows nothing, where what is printed begins later.
+        small: further arguments in the tests, for less work than the page's table shows.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Script:
     alone: str = ""
     shared: str = ""
     begin: float = 0.0
+    small: str = ""
 
 
 ALL = [
@@ -69,6 +71,7 @@ ALL = [
         "--epochs 3 --resume",
         r"loss (\d+\.\d{4})",
         "resnet.pt",
+        small="--arch shufflenet_v2_x0_5",
     ),
     Script(
         "char_gpt",
@@ -77,9 +80,10 @@ ALL = [
         "--data={data}/input.txt --out_dir={out} --n_layer=2 --n_embd=32 --compile_model=0"
         " --eval_interval=20 --eval_iters=2 --learning_rate=0.01 --max_iters=40"
         " --batch_size=4 --block_size=32",
-        "--max_iters=60 --init_from=resume",
+        "--max_iters=30 --init_from=resume",
         r"val loss (\d+\.\d{4})",
         "ckpt.pt",
+        small="--eval_interval=10 --max_iters=20",
     ),
     Script(
         "lstm_lm",
@@ -107,10 +111,11 @@ ALL = [
         "Hugging Face Trainer",
         ("transformers", "accelerate"),
         "--output {out} --every 10 --steps 20",
-        "--steps 30 --resume",
+        "--steps 15 --resume",
         r"'eval_loss': '?([\d.]+)",
         "final/model.safetensors",
         begin=math.log(96),
+        small="--every 5 --steps 10",
     ),
     Script(
         "accelerate_digits",
@@ -156,12 +161,7 @@ def run(*words: str) -> str:
     environment = {key: os.environ[key] for key in os.environ if "SMBOX_" not in key}
     environment |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run(
-        words,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
+        words, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
@@ -224,6 +224,7 @@ def test_it_learns_alone_and_on_workers_saves_the_center_and_goes_on(
     script: Script, data: Path, tmp_path: Path, frameworks: str
 ):
     skip_without(script)
+    script = replace(script, arguments=f"{script.arguments} {script.small}")
     said = run_shared(script, data, tmp_path, frameworks)
     found = losses(script, said)
     begin = max(script.begin, *found)  # of whoever was first: others begin at the center
