@@ -7,6 +7,7 @@ has a few dozen of 65,536 features, so a step stores to few weights, and no proc
 the other. One process alone does the same for comparison.
 """
 
+import functools
 import multiprocessing
 import re
 import sysconfig
@@ -22,6 +23,7 @@ FEATURES, WORDS, TESTS, EPOCHS, BATCH, LR, MU = 1 << 16, 30, 1000, 3, 8, 4.0, 1e
 PACKAGES = ("asyncio", "email", "http", "json", "logging", "multiprocessing", "xml")
 
 
+@functools.cache
 def examples():
     """Hashed words of each function [n, WORDS], 0 for none, and labels [n], in random order."""
     words, labels = [], []
