@@ -27,6 +27,9 @@ from zmq.utils.garbage import GarbageCollectorThread
 from smbox.memory.layout import Superblock
 
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup all processes would ignore it
+if "PYTEST_XDIST_WORKER" in os.environ:  # then this is a fork of the Python that tests start
+    sys.executable = sys.orig_argv[0]
+    multiprocessing.set_executable(sys.executable)
 gc.disable()  # until all tests are collected: it would take a third of that time, for nothing
 
 SETTLE_S = 20.0
@@ -44,21 +47,18 @@ FRAMEWORKS = ("torchvision", "transformers.trainer", "lightning.pytorch", "sklea
 PRELOADED_MODULES = {"preloaded": COMMANDS, "frameworks": (*COMMANDS, *FRAMEWORKS)}
 """What the Python of each of these fixtures has imported beside torch."""
 SHARED: pytest.StashKey[dict[str, str]] = pytest.StashKey()
-"""Key of their paths and the usual one, in the configuration of pytest-xdist's controller."""
+"""Key of their paths in the configuration of pytest-xdist's controller."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Restore Python's SIGINT handler, and let workers of pytest-xdist be preloaded forks."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a background shell sets it
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    if worker := getattr(config, "workerinput", None):
-        sys.executable = worker["executable"]  # not the preloaded one, which tests ask for
-        multiprocessing.set_executable(sys.executable)
-    elif config.getoption("tx", None):
+    if config.getoption("tx", None):
         stack = ExitStack()
         config.add_cleanup(stack.close)
         pythons = {name: stack.enter_context(_preloading(name)) for name in PRELOADED_MODULES}
-        config.stash[SHARED] = {"executable": sys.executable, **pythons}
+        config.stash[SHARED] = pythons
         start = f"popen//python={shlex.quote(pythons['preloaded'])}"
         config.option.tx = [start] * len(config.option.tx)
 
