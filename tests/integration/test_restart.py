@@ -14,8 +14,8 @@ from smbox.memory.mapped import MappedRegion
 
 pytestmark = pytest.mark.shares
 
-COUNT = (64 << 20) // 4
-STRIPES = (64 << 20) // STRIPE_NBYTES
+COUNT = (16 << 20) // 4
+STRIPES = (16 << 20) // STRIPE_NBYTES
 MIDDLE = STRIPES // 2
 
 
