@@ -6,18 +6,18 @@ import gc
 import logging
 import multiprocessing
 import os
+import runpy
 import shlex
 import signal
 import struct
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from importlib.util import find_spec
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -40,12 +40,9 @@ TESTS = Path(__file__).resolve().parent
 ORDER = ("smbox", "memnode", "contracts", "faults")
 LONG = tuple((TESTS / "long_files.txt").read_text().split())
 """The files that take longest; they start early, so that the run does not end with one."""
-PRELOADED: set[int] = set()
-"""Pids of the servers that fork programs; the leak check ignores them."""
-COMMANDS = ("smbox.cli.main", "memnode.cli", "pydantic.type_adapter")  # the last: of typer
-FRAMEWORKS = ("torchvision", "transformers.trainer", "lightning.pytorch", "sklearn.datasets")
-PRELOADED_MODULES = {"preloaded": COMMANDS, "frameworks": (*COMMANDS, *FRAMEWORKS)}
-"""What the Python of each of these fixtures has imported beside torch."""
+POPEN = subprocess.Popen
+SERVERS = SimpleNamespace(**runpy.run_path(str(TESTS / "servers.py")))
+"""What that module has; it is not in a folder where Python looks for modules."""
 SHARED: pytest.StashKey[dict[str, str]] = pytest.StashKey()
 """Key of their paths in the configuration of pytest-xdist's controller."""
 
@@ -57,7 +54,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("tx", None):
         stack = ExitStack()
         config.add_cleanup(stack.close)
-        pythons = {name: stack.enter_context(_preloading(name)) for name in PRELOADED_MODULES}
+        pythons = {
+            name: stack.enter_context(SERVERS.preloading(name)) for name in SERVERS.MODULES
+        }
         config.stash[SHARED] = pythons
         start = f"popen//python={shlex.quote(pythons['preloaded'])}"
         config.option.tx = [start] * len(config.option.tx)
@@ -113,7 +112,7 @@ def _children() -> set[int]:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
         return set()
-    return {child.pid for child in psutil.Process().children(recursive=True)} - PRELOADED
+    return {child.pid for child in psutil.Process().children(recursive=True)} - SERVERS.PIDS
 
 
 def _threads() -> set[str]:
@@ -170,29 +169,6 @@ def _no_leak() -> Iterator[None]:
         left = {name: what & left[name] for name, what in _left(before).items()}
 
 
-@contextmanager
-def _preloading(name: str) -> Iterator[str]:
-    """Start a server that forks programs with modules imported; yield its Python's path."""
-    modules = [each for each in PRELOADED_MODULES[name] if find_spec(each.partition(".")[0])]
-    with tempfile.TemporaryDirectory() as folder:
-        made, path = Path(folder, "python"), f"{folder}/socket"
-        asks = str(TESTS / "ask_preloaded.py")
-        words = (sys.executable, "-IS", asks, path, sys.executable)
-        made.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
-        made.chmod(0o755)
-        serve = [sys.executable, str(TESTS / "preloaded.py"), path, *modules]
-        environment = os.environ | {"HF_HUB_OFFLINE": "1"}  # it is read at the import
-        with subprocess.Popen(serve, env=environment, stdout=subprocess.PIPE) as server:
-            PRELOADED.add(server.pid)
-            assert server.stdout is not None
-            try:
-                assert server.stdout.readline() == b"ready\n"
-                yield str(made)
-            finally:
-                server.kill()
-        PRELOADED.remove(server.pid)
-
-
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     """Give all pytest-xdist workers the same Pythons that have modules imported."""
@@ -203,11 +179,26 @@ def pytest_configure_node(node: Any) -> None:
 def preloaded(request: pytest.FixtureRequest) -> Iterator[str]:
     """Return the path of a Python that starts with torch imported (preloaded.py)."""
     shared = getattr(request.config, "workerinput", {}).get(request.fixturename)
-    with nullcontext(shared) if shared else _preloading(request.fixturename) as python:
+    with nullcontext(shared) if shared else SERVERS.preloading(request.fixturename) as python:
         yield python
 
 
 frameworks = preloaded  # with FRAMEWORKS imported, too, which takes up to 3 s
+
+
+@pytest.fixture(scope="session")
+def quick_popen() -> Iterator[type[subprocess.Popen]]:
+    """Return a ``subprocess.Popen`` whose programs start with smbox imported (servers.py)."""
+    with closing(SERVERS.Children()) as children:
+        yield children.popen
+
+
+@pytest.fixture(scope="module")
+def quick_starts(quick_popen: type[subprocess.Popen]) -> Iterator[None]:
+    """Start all programs so, in a tenth of the processor time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(subprocess, "Popen", quick_popen)
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -265,9 +256,18 @@ def having() -> Callable[[str, str], list[psutil.Process]]:
     return find
 
 
+@pytest.fixture(scope="session")
+def own_children() -> Callable[[], list[psutil.Process]]:
+    """Return ``own_children()``: the child processes, without servers of forks."""
+    return lambda: [
+        each for each in psutil.Process().children() if each.pid not in SERVERS.PIDS
+    ]
+
+
 @pytest.fixture
 def foreign_memnode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Change to a folder with another package named ``memnode``, which must not be run."""
+    monkeypatch.setattr(subprocess, "Popen", POPEN)  # forks have imported the usual one
     package = tmp_path / "memnode"
     package.mkdir()
     for name in ("__init__.py", "__main__.py"):

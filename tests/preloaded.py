@@ -1,14 +1,16 @@
 """A Python that starts with PyTorch imported: a fork of a server process that has imported it.
 
     python preloaded.py SOCKET [MODULE]...  # prints "ready" when it listens
+    python preloaded.py NUMBER [MODULE]...  # at a socket with this number
     python ask_preloaded.py SOCKET PYTHON [-B] [-P] [-u] -c CODE [ARGUMENT]...
     python ask_preloaded.py SOCKET PYTHON [-B] [-P] [-u] -m NAME [ARGUMENT]...
     python ask_preloaded.py SOCKET PYTHON [-B] [-P] [-u] FILE.py [ARGUMENT]...
     python ask_preloaded.py SOCKET PYTHON [-B] [-P] [-u] FOLDER [ARGUMENT]...  # its __main__.py
 
-The first form is the server. The other forms run a program as ``python -c CODE`` and so on do,
-but save the 3 s of processor time for the imports of torch, its optimizers and each MODULE.
-The program has the environment variables, current folder, cores, namespaces and open files of
+The first two forms are servers, which servers.py starts; the programs of the second one are
+children of its parent. The other forms run a program as ``python -c CODE`` and so on do, but
+save the 3 s of processor time for the imports of torch, its optimizers and each MODULE. The
+program has the environment variables, current folder, cores, namespaces and open files of
 the calling process, which returns the program's exit code. SIGINT and SIGTERM are forwarded to
 the program. Killing the calling process kills the program. ``sys.executable`` of the program is
 this Python, so processes that it starts (also by ``multiprocessing`` "spawn") are forks too.
@@ -29,7 +31,9 @@ import signal
 import socket
 import struct
 import sys
+import time
 
+import quick_forks
 from ask_preloaded import FLAGS, MAIN
 
 PART = 1 << 16
@@ -76,9 +80,37 @@ def serve(path: str, modules: list[str]) -> list[str]:
     os._exit(0)
 
 
+def serve_parent(number: str, modules: list[str]) -> list[str]:
+    """Fork a program for each request of the parent, whose child it becomes.
+
+    The process between them ends at once, while the parent adopts orphans. Return the
+    program's arguments in the program.
+    """
+    for name in modules:
+        importlib.import_module(name)
+    quick_forks.prepare()
+    with socket.socket(fileno=int(number)) as parent:
+        while request := receive(parent):
+            middle = os.fork()
+            if middle == 0:
+                middle = os.getpid()
+                pid = os.fork()
+                if pid:
+                    parent.sendall(str(pid).encode())
+                    os._exit(0)
+                parent.close()
+                while os.getppid() == middle:
+                    time.sleep(0.0005)
+                return become(*request)
+            os.waitpid(middle, 0)
+            for file in request[1]:
+                os.close(file)
+            parent.sendall(b"\n")
+    os._exit(0)
+
+
 def preload(modules: list[str]) -> None:
     """Import torch, all of smbox_torch, and ``modules``."""
-    import quick_forks
     import torch
 
     import smbox_torch
@@ -102,11 +134,8 @@ def reap(*_: object) -> None:
 def keep(connection: socket.socket) -> list[str]:
     """Fork the program and report its exit code; this function returns only in the program."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    files = array.array("i")
-    told, control, *_ = connection.recvmsg(PART, socket.CMSG_SPACE(files.itemsize * FILES_MAX))
-    files.frombytes(control[0][2])
-    while not told.endswith(b"\n"):
-        told += connection.recv(PART)
+    request = receive(connection)
+    assert request is not None
     asker, _, _ = CREDENTIALS.unpack(
         connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
     )
@@ -115,8 +144,8 @@ def keep(connection: socket.socket) -> list[str]:
     pid = os.fork()
     if pid == 0:
         connection.close()
-        return become(ast.literal_eval(told.decode()), files)
-    for file in {*files, 0, 1, 2}:
+        return become(*request)
+    for file in {*request[1], 0, 1, 2}:
         os.close(file)
     ended = os.pidfd_open(pid)
     while ended not in select.select([ended, connection], [], [])[0]:
@@ -127,6 +156,18 @@ def keep(connection: socket.socket) -> list[str]:
     with contextlib.suppress(OSError):
         connection.sendall(str(code).encode())
     os._exit(0)
+
+
+def receive(connection: socket.socket) -> tuple[dict, array.array] | None:
+    """Return what a calling process told and its open files; None if it is gone."""
+    files = array.array("i")
+    told, control, *_ = connection.recvmsg(PART, socket.CMSG_SPACE(files.itemsize * FILES_MAX))
+    if not told:
+        return None
+    files.frombytes(control[0][2])
+    while not told.endswith(b"\n"):
+        told += connection.recv(PART)
+    return ast.literal_eval(told.decode()), files
 
 
 def enter(asker: int) -> None:
@@ -165,7 +206,8 @@ def become(told: dict, files: array.array) -> list[str]:
     import multiprocessing
 
     multiprocessing.set_executable(sys.executable)
-    if threads := os.environ.get("OMP_NUM_THREADS"):  # torch has read the value of the server
+    threads = os.environ.get("OMP_NUM_THREADS")
+    if threads and "torch" in sys.modules:  # it has read the value of the server
         sys.modules["torch"].set_num_threads(int(threads))
     return told["words"]
 
@@ -231,7 +273,8 @@ def end(error: BaseException | None = None) -> None:
 
 
 if __name__ == "__main__":
-    __program__, __file__ = prepare(serve(sys.argv[1], sys.argv[2:]))
+    __serve__ = serve_parent if sys.argv[1].isdigit() else serve
+    __program__, __file__ = prepare(__serve__(sys.argv[1], sys.argv[2:]))
     __code__ = compile(__program__, __file__, "exec")
     __end__ = end
     if __file__ == NO_FILE:

@@ -20,6 +20,8 @@ from smbox.testing.contract import CHECKS
 from smbox.testing.inproc import InprocHub
 from smbox.testing.inproc_box import handle, inproc_box
 
+pytestmark = pytest.mark.usefixtures("quick_starts")
+
 MEMORY_NBYTES = 256 << 20
 STOP_S = 30.0
 TIMEOUT_S = 60.0

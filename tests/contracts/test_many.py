@@ -24,6 +24,8 @@ from smbox.testing.inproc import InprocHub
 from smbox.testing.inproc_box import handle
 from smbox.testing.many_box import StripingBox, inproc_many
 
+pytestmark = pytest.mark.usefixtures("quick_starts")
+
 MEMORY_NBYTES = 128 << 20
 TIMEOUT_S = 60.0
 CONFIG = ClientConfig("inproc://many", timeout_s=TIMEOUT_S)

@@ -6,6 +6,8 @@ import pytest
 
 from smbox.testing.chaos.harness import FATES, Settings, run
 
+pytestmark = pytest.mark.usefixtures("quick_starts")
+
 
 @pytest.mark.timeout(900)
 def test_sums_are_exact_whoever_is_killed():

@@ -77,6 +77,11 @@ except smbox.RegionFreedError:
 """
 
 
+@pytest.fixture(autouse=True, scope="module")
+def all_start_quickly(quick_starts):
+    """Memory nodes and scripts are forks."""
+
+
 def end(process):
     process.kill()
     process.communicate()

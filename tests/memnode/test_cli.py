@@ -24,6 +24,8 @@ from smbox.errors import (
 )
 from smbox.memory.segment import listing
 
+pytestmark = pytest.mark.usefixtures("quick_starts")
+
 ADDRESS = "tcp://127.0.0.1:7070"
 NOBODY = str((1 << 22) + 1)  # Linux gives no process a number above 1 << 22
 

@@ -25,6 +25,8 @@ from smbox.errors import ConfigError
 from smbox.memory.layout import name_of
 from smbox.memory.segment import listing, unlink
 
+pytestmark = pytest.mark.usefixtures("quick_starts")
+
 WAIT_S = 60.0
 FREE = "tcp://127.0.0.1:0"
 
@@ -171,12 +173,14 @@ def test_nodes_of_a_group_that_is_killed_come_back_with_their_memory(start, prel
         assert box.attach("w").get().tolist() == [2.0] * 7
 
 
-def test_a_node_that_does_not_stop_is_killed_and_the_status_tells(name, monkeypatch):
+def test_a_node_that_does_not_stop_is_killed_and_the_status_tells(
+    name, monkeypatch, own_children
+):
     monkeypatch.setattr(group, "STOP_S", 0.3)
     config = NodeConfig((Bind.parse(FREE),), name=name, memory_nbytes=16 << 20)
     nodes = group.NodeGroup(members(config, 2), "error", parent_pid=None)
     with nodes.opened():
-        stuck = psutil.Process().children()[1]
+        stuck = own_children()[1]
         stuck.suspend()
         os.kill(os.getpid(), signal.SIGTERM)
         assert nodes.run() == -signal.SIGKILL
@@ -240,7 +244,9 @@ def test_a_new_group_that_is_refused_leaves_nothing_of_its_own(start, name, prel
     assert listing(f"smbox.{name}") == [other]
 
 
-def test_a_node_that_prints_before_its_ready_line_is_told(name, monkeypatch, capsys, tmp_path):
+def test_a_node_that_prints_before_its_ready_line_is_told(
+    name, monkeypatch, capsys, tmp_path, own_children
+):
     """The group failed with a traceback of the JSON decoder."""
     fake = tmp_path / "python"
     fake.write_text(
@@ -253,4 +259,4 @@ def test_a_node_that_prints_before_its_ready_line_is_told(name, monkeypatch, cap
     told = capsys.readouterr().err
     assert "prints before its ready line" in told
     assert "line='noise" in told
-    assert psutil.Process().children() == []
+    assert own_children() == []

@@ -33,6 +33,8 @@ from smbox.wire.messages import Empty, Free
 from smbox.wire.operands import Item
 from smbox.wire.ops import Op, Status
 
+pytestmark = pytest.mark.usefixtures("quick_starts")
+
 WAIT_S = 60.0
 FREE_PORT = "tcp://127.0.0.1:0"
 

@@ -15,13 +15,14 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
-import psutil
 import pytest
 
 from smbox import embedded
 from smbox.embedded import EmbeddedNode, LocalBox
 from smbox.errors import ConfigError, ConnectError, SmboxError, SystemLimitError
 from smbox.memory.segment import listing
+
+pytestmark = pytest.mark.usefixtures("quick_starts")
 
 WAIT_S = 60.0
 
@@ -143,7 +144,7 @@ def test_a_node_that_does_not_stop_is_killed():
 
 @pytest.mark.usefixtures("deaf")
 @pytest.mark.parametrize("started", [0, 1])
-def test_too_few_threads_leave_no_node(started, monkeypatch):
+def test_too_few_threads_leave_no_node(started, monkeypatch, own_children):
     """Neither for the thread that limits the start, nor for the one that watches the node."""
     calls = itertools.count()
 
@@ -155,7 +156,7 @@ def test_too_few_threads_leave_no_node(started, monkeypatch):
     monkeypatch.setattr(embedded, "start_thread", start_thread)
     with pytest.raises(SystemLimitError):
         EmbeddedNode("16MiB")
-    assert psutil.Process().children() == []
+    assert own_children() == []
 
 
 def test_a_limit_of_processes_is_named(monkeypatch):
@@ -168,10 +169,10 @@ def test_a_limit_of_processes_is_named(monkeypatch):
 
 
 @pytest.mark.usefixtures("deaf")
-def test_a_box_that_cannot_be_leaves_no_node():
+def test_a_box_that_cannot_be_leaves_no_node(own_children):
     with pytest.raises(ConfigError, match="transport"):
         embedded.local("16MiB", transport="rdma")
-    assert psutil.Process().children() == []
+    assert own_children() == []
 
 
 def test_the_box_says_goodbye_before_its_node_ends(box):
@@ -208,7 +209,7 @@ print(EmbeddedNode("16MiB")._name)
 
 
 def test_a_process_that_ends_stops_its_node_first():
-    command = [sys.executable, "-c", EXITING]
+    command = ["env", sys.executable, "-c", EXITING]  # no fork, which would end otherwise
     done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=True)
     assert done.stderr == ""  # a node that outlives its parent says so
     assert listing(f"smbox.{done.stdout.strip()}.") == []

@@ -13,6 +13,8 @@ from smbox.errors import SystemLimitError
 from smbox.lease import Lease
 from smbox.transports.zeromq import start_frame_thread
 
+pytestmark = pytest.mark.usefixtures("quick_starts")
+
 
 @pytest.fixture
 def refuse(monkeypatch):

@@ -13,6 +13,8 @@ from worker import PROGRESS, Run
 import smbox
 from smbox.testing.model_box import ModelBox
 
+pytestmark = pytest.mark.usefixtures("quick_starts")
+
 SINGLE = {
     "WORLD_SIZE": "1",
     "LOCAL_WORLD_SIZE": "1",

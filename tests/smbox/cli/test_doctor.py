@@ -17,6 +17,8 @@ from smbox.memory import segment
 from smbox.native import library
 from smbox.native.library import Library
 
+pytestmark = pytest.mark.usefixtures("quick_starts")
+
 
 def run(capsys, *argv: str) -> tuple[int, str]:
     with pytest.raises(SystemExit) as ended:

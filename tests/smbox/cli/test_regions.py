@@ -10,7 +10,7 @@ import pytest
 import smbox
 from smbox.cli import main
 
-pytestmark = pytest.mark.shares
+pytestmark = [pytest.mark.shares, pytest.mark.usefixtures("quick_starts")]
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,8 @@ import smbox
 from smbox.errors import ConfigError
 from smbox.testing.model_box import ModelBox
 
+pytestmark = pytest.mark.usefixtures("quick_starts")
+
 STEPS = [np.array([1, -2, 0.5], np.float32), np.array([0.25, 3, -1], np.float32)]
 
 

@@ -15,6 +15,8 @@ from smbox.memory.layout import Slot, SlotState
 from smbox.memory.node_memory import NodeMemory
 from smbox.testing.chaos.commit_watch import LAST_WORDS, catch
 
+pytestmark = pytest.mark.usefixtures("quick_starts")
+
 WRITER = """
 import sys
 from smbox.memory.journal import Writer, slot_words

@@ -14,6 +14,8 @@ from smbox.memory.segment import listing
 from smbox.testing.chaos import plan
 from smbox.testing.chaos.processes import ClientRole, NodeRole, Role
 
+pytestmark = pytest.mark.usefixtures("quick_starts")
+
 
 def test_a_node_that_is_killed_comes_back_with_its_memory(tmp_path):
     node = NodeRole(f"chaos-{secrets.token_hex(4)}", tmp_path)
