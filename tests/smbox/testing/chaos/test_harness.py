@@ -32,8 +32,9 @@ def test_a_client_that_ends_by_itself_is_a_fault(tmp_path):
         client.send_signal(signal.SIGABRT)
 
     verdict = Harness(Settings(seed=3, seconds=600, pace=1 << 40), tmp_path, hurt).run()
-    assert lines == [
-        "0.0 of 10.0 minutes: 0 operations, 0 strikes, 0 kills inside a native commit"
-    ]
+    (line,) = lines  # it begins with the minutes that have passed
+    assert line.endswith(
+        " of 10.0 minutes: 0 operations, 0 strikes, 0 kills inside a native commit"
+    )
     assert any("shm client 1 ended with -6" in fault for fault in verdict.faults)
     assert "FAULT" in verdict.text()
