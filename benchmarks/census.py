@@ -88,6 +88,7 @@ APART_FEATURES = {
         "smbox/meeting.py",
         "smbox/member_record.py",
         "smbox/membership.py",
+        "smbox/mutex.py",
         "smbox/roster.py",
         "smbox/watch.py",
     ),
@@ -99,7 +100,7 @@ APART_FEATURES = {
     ),
     "chained and grouped handles": ("smbox/combining.py",),
 }
-"""Files that only one feature needs: an address space of one node works without them."""
+"""Files that only these features need: an address space of one node works without them."""
 
 
 def core() -> list[Path]:

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, Generic, TypeVar
 
-from smbox.deadline import left_s
 from smbox.errors import ConfigError
+from smbox.mutex import holding
 from smbox.work import NestedCallError, Work
 
 TURN_S: Final = 0.002
@@ -60,20 +60,8 @@ class Chain(Work):
             )
         if not self._first.advance(deadline_s):
             return False
-        if not self._lock.acquire(timeout=min(left_s(deadline_s), threading.TIMEOUT_MAX)):
+        if not holding(self._lock, deadline_s, self._call_once, late=lambda: False):
             return False
-        try:
-            if self._is_calling:
-                return False  # the caller is the function, or a signal handler inside it
-            if not self._is_called:
-                # One statement: a signal handler may run between two.
-                self._is_called = self._is_calling = True
-                try:
-                    self._call()
-                finally:
-                    self._is_calling = False
-        finally:
-            self._lock.release()
         if self._failure is not None:
             raise self._failure
         return self._second is None or self._second.advance(deadline_s)
@@ -108,15 +96,20 @@ class Chain(Work):
         """Return the first request, and the second once the function has returned it."""
         return [self._first] if self._second is None else [self._first, self._second]
 
-    def _call(self) -> None:
-        try:
-            second = self._function()
-            self._check(second)
-        except Exception as error:
-            self._failure = error
-            raise
-        self._second = second
-        self._failure = None
+    def _call_once(self) -> bool:
+        """Call the function unless it was called; return False while it is being called."""
+        if not self._is_called:
+            # One statement: a signal handler may run between two.
+            self._is_called = self._is_calling = True
+            try:
+                second = self._function()
+                self._check(second)
+                self._second, self._failure = second, None
+            except Exception as error:  # noqa: BLE001 - advance raises it
+                self._failure = error
+            finally:
+                self._is_calling = False
+        return not self._is_calling  # True: the caller is the function, or a signal handler
 
     def _check(self, second: Work | None) -> None:
         if second is not None and self._is_waited_for_by(second):

@@ -24,19 +24,19 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from numbers import Real
-from typing import Final, TypeVar
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from smbox.deadline import left_s, optional_timeout_s
-from smbox.errors import ConfigError, LeaseLostError, RequestTimeoutError
+from smbox.deadline import optional_timeout_s
+from smbox.errors import ConfigError, LeaseLostError
+from smbox.mutex import holding
 from smbox.region import Region
 
 I64 = NDArray[np.int64]
-T = TypeVar("T")
 
 NUMBER_BITS: Final = 40
 NUMBER_MAX: Final = (1 << NUMBER_BITS) - 1
@@ -65,32 +65,6 @@ def check_lease(lease_s: object) -> float:
     if not isinstance(lease_s, Real) or not 0.0 < float(lease_s) < math.inf:
         raise ConfigError("lease_s must be a positive number of seconds", lease_s=lease_s)
     return float(lease_s)
-
-
-def holding(mutex: threading.Lock, deadline_s: float | None, job: Callable[[], T]) -> T:
-    """Call a job with a mutex whose owner may wait for the node; return the job's result.
-
-    Not a context manager: Ctrl-C at the start of its ``__exit__`` would leave the mutex held.
-
-    Args:
-        mutex: released when the job ends.
-        deadline_s: end of the wait for the mutex; None: wait without a deadline.
-        job: called while this thread holds the mutex.
-
-    Raises:
-        RequestTimeoutError: another thread held the mutex until the deadline; nothing was done.
-    """
-    wait_s = -1 if deadline_s is None else min(left_s(deadline_s), threading.TIMEOUT_MAX)
-    got: list[bool] = []
-    try:
-        got.extend(map(mutex.acquire, (True,), (wait_s,)))  # one call: signals come at its end
-        if not got[0]:
-            message = "another thread of this process waits for the node; call again"
-            raise RequestTimeoutError(message, outcome="none")
-        return job()
-    finally:
-        if got and got[0]:  # without a call, at whose end Ctrl-C would prevent the release
-            mutex.release()
 
 
 def generations(words: I64) -> I64:

@@ -22,12 +22,12 @@ from smbox.lease import (
     RENEWALS,
     expire,
     generations,
-    holding,
     is_held,
     leases_s,
     numbers,
 )
 from smbox.member_record import WORDS, MemberInfo, Record
+from smbox.mutex import holding
 from smbox.region import Region
 from smbox.watch import Watch
 

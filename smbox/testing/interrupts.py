@@ -1,12 +1,19 @@
-"""KeyboardInterrupt before any line of a job, as Python's handler of Ctrl-C could raise it."""
+"""KeyboardInterrupt in a job, as Python's handler of Ctrl-C could raise it."""
 
 from __future__ import annotations
 
 import linecache
+import os
+import signal
 import sys
+import threading
+import time
 from collections.abc import Callable
 from types import FrameType
-from typing import Any
+from typing import Any, Final
+
+HOLD_S: Final = 10.0
+"""Time for which a thread that computes keeps the GIL."""
 
 
 def interrupted(at: int, job: Callable[[], object], files: tuple[str, ...]) -> bool:
@@ -47,4 +54,44 @@ def interrupted(at: int, job: Callable[[], object], files: tuple[str, ...]) -> b
         return True
     finally:
         sys.settrace(before)
+    return False
+
+
+def interrupted_as_it_acquires(
+    mutex: threading.Lock | threading.RLock, job: Callable[[], object]
+) -> bool:
+    """Run a job that waits for a mutex first; SIGINT comes between its end and its return.
+
+    The job then has the mutex, and waits for the GIL to return from ``acquire``.
+
+    Args:
+        mutex: held by another thread until the job waits for it.
+        job: called in this thread, which must be the main one.
+
+    Returns:
+        Whether KeyboardInterrupt ended the job.
+    """
+    main, is_taken = threading.get_ident(), threading.Event()
+
+    def interrupt() -> None:
+        with mutex:
+            is_taken.set()
+            while sys._current_frames()[main].f_code.co_filename == threading.__file__:  # noqa: SLF001
+                time.sleep(0.001)  # from here on the other thread is in ``acquire``
+        while mutex.acquire(blocking=False):  # until the other thread has it
+            mutex.release()
+        os.kill(os.getpid(), signal.SIGINT)
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(HOLD_S)
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    try:
+        is_taken.wait()
+        job()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.setswitchinterval(before)
+        thread.join()
     return False

@@ -6,11 +6,13 @@ import math
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from smbox.combining import Chain
 from smbox.errors import ConfigError, RegionFreedError
+from smbox.testing.interrupts import interrupted_as_it_acquires
 
 
 class Step:
@@ -179,6 +181,13 @@ def test_a_function_that_was_interrupted_is_not_called_again():
     with pytest.raises(ConfigError, match="interrupted"):
         work.advance(0.0)
     assert calls == [1]
+
+
+def test_an_interrupt_right_after_the_wait_for_a_chain_leaves_it_to_other_threads():
+    work = behind(lambda: None)
+    assert interrupted_as_it_acquires(work._lock, lambda: work.advance(math.inf))
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(work.advance, 0.0).result()
 
 
 def test_who_waits_while_another_thread_calls_keeps_its_deadline():

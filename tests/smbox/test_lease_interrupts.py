@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import os
-import signal
 import sys
-import threading
 import time
 
 import pytest
 
-from smbox import lease as leases
 from smbox.lease import Lease
+from smbox.testing.interrupts import interrupted_as_it_acquires
 
 LEASE_S = 60.0
 WAIT_S = 10.0
@@ -29,34 +26,8 @@ def renew(lease):
     lease.renew(deadline_s=time.monotonic() + WAIT_S)
 
 
-@pytest.fixture
-def slow_switches():
-    """A thread that computes keeps the GIL."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(WAIT_S)
-    yield
-    sys.setswitchinterval(before)
-
-
-def test_an_interrupt_right_after_the_wait_for_a_mutex_leaves_it_free(lease, slow_switches):
-    """SIGINT comes while ``acquire`` has the mutex and waits for the GIL to return."""
-    mutex, main, is_taken = lease._mutex, threading.get_ident(), threading.Event()
-
-    def interrupt():
-        with mutex:
-            is_taken.set()
-            while sys._current_frames()[main].f_code.co_filename != leases.__file__:
-                time.sleep(0.001)  # from here on the other thread is in ``acquire``
-        while mutex.acquire(blocking=False):  # until the other thread has it
-            mutex.release()
-        os.kill(os.getpid(), signal.SIGINT)
-
-    thread = threading.Thread(target=interrupt)
-    thread.start()
-    is_taken.wait()
-    with pytest.raises(KeyboardInterrupt):
-        renew(lease)
-    thread.join()
+def test_an_interrupt_right_after_the_wait_for_a_mutex_leaves_it_free(lease):
+    assert interrupted_as_it_acquires(lease._mutex, lambda: renew(lease))
     renew(lease)
 
 

@@ -27,7 +27,9 @@ from smbox import (
     RequestTimeoutError,
     StaleVersionError,
 )
+from smbox.deadline import deadline_of
 from smbox.head import check_prefix
+from smbox.mutex import holding
 from smbox_torch.boxes import check_box
 from smbox_torch.publishing import publication
 from smbox_torch.publishing.publication import (
@@ -165,16 +167,22 @@ class Subscriber:
 
     def _pull(self, pull: Pull, poll_s: float) -> int:
         """Pull; check the deadline at least every ``poll_s`` seconds."""
-        while not self._lock.acquire(timeout=pull.wait_s(POLL_S)):
-            if pull.left_s() <= 0:
-                raise pull.timeout("another pull of this subscriber is in progress")
-        try:
+
+        def copy() -> int:
             self._read(pull, poll_s)
             pull.copy_to_target(self._state)
             self._copy_s = time.monotonic() - self._found_s
             return self._version
-        finally:
-            self._lock.release()
+
+        def late() -> None:
+            if pull.left_s() <= 0:
+                raise pull.timeout("another pull of this subscriber is in progress")
+
+        version = None
+        while version is None:
+            turn_s = deadline_of(pull.wait_s(POLL_S))
+            version = holding(self._lock, turn_s, copy, late=late)
+        return version
 
     def _read(self, pull: Pull, poll_s: float) -> None:
         """Copy a version that satisfies the pull into ``state``."""

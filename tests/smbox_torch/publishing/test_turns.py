@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import smbox
+from smbox.testing.interrupts import interrupted_as_it_acquires
 from smbox_torch import Publisher, Subscriber
 from smbox_torch.publishing import subscriber as subscribing
 
@@ -53,3 +54,11 @@ def test_the_wait_for_another_pull_has_a_timeout(box, name, hooked, monkeypatch)
         assert subscriber.pull() == 1
     assert len(refused) == 1
     assert subscriber.copy_s > 0.0
+
+
+def test_an_interrupt_right_after_the_wait_for_a_turn_leaves_it_to_the_next_pull(box, name):
+    subscriber = Subscriber(box, name)
+    with Publisher(box, name, STATE) as publisher:
+        publisher.publish()
+        assert interrupted_as_it_acquires(subscriber._lock, subscriber.pull)
+        assert subscriber.pull(timeout_s=0.0) == 1

@@ -1,0 +1,47 @@
+"""A mutex held for one call: the wait for it has a deadline, and Ctrl-C leaves it free."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import NoReturn, TypeVar
+
+from smbox.deadline import left_s
+from smbox.errors import RequestTimeoutError
+
+T = TypeVar("T")
+
+
+def _refuse() -> NoReturn:
+    message = "another thread of this process waits for the node; call again"
+    raise RequestTimeoutError(message, outcome="none")
+
+
+def holding(
+    mutex: threading.Lock | threading.RLock,
+    deadline_s: float | None,
+    job: Callable[[], T],
+    *,
+    late: Callable[[], T] = _refuse,
+) -> T:
+    """Call a job with a mutex whose owner may wait for the node; return the job's result.
+
+    Not a context manager: Ctrl-C at the start of its ``__exit__`` would leave the mutex held.
+
+    Args:
+        mutex: released when the job ends.
+        deadline_s: end of the wait for the mutex; None: wait without a deadline.
+        job: called while this thread holds the mutex.
+        late: called instead if another thread held the mutex until the deadline.
+
+    Raises:
+        RequestTimeoutError: by default, instead of a call of ``late``; nothing was done.
+    """
+    wait_s = -1 if deadline_s is None else min(left_s(deadline_s), threading.TIMEOUT_MAX)
+    got: list[bool] = []
+    try:
+        got.extend(map(mutex.acquire, (True,), (wait_s,)))  # one call: signals come at its end
+        return job() if got[0] else late()
+    finally:
+        if got and got[0]:  # without a call, at whose end Ctrl-C would prevent the release
+            mutex.release()
