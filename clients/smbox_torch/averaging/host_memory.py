@@ -213,10 +213,8 @@ def _find(group: str, timeout_s: float) -> Segment:
     while time.monotonic() < deadline_s:
         for name in segment.listing(group):
             with suppress(SegmentError):
-                found = Segment.attach(name)
                 if process.is_alive(*_creator(name)):
-                    return found
-                found.close()
+                    return Segment.attach(name)
         time.sleep(POLL_S)
     raise WorkerLostError(
         "local rank 0 of this host never came", rank=0, name=group, timeout_s=timeout_s

@@ -187,8 +187,9 @@ def test_what_a_restarted_root_creates_while_another_run_looks_at_the_dead_one_s
         joining[0].result().close()
 
 
-def test_a_member_does_not_join_a_dead_root(leftover: str):
+def test_a_member_does_not_join_or_map_the_memory_of_a_dead_root(leftover: str, monkeypatch):
     member = World(rank=1, local_rank=1, world_size=2, local_world_size=2, run_id=leftover)
+    monkeypatch.setattr(Segment, "attach", None)
     with pytest.raises(WorkerLostError, match="never came"):
         HostMemory.join("orphan", member, 8, timeout_s=0.1)
     remove_leftovers()  # unless another test's group has
@@ -253,11 +254,13 @@ def test_a_member_whose_root_gives_up_while_it_attaches_says_so(monkeypatch):
         while not named(root.host_token):
             time.sleep(0.001)
 
-        def alive_until_the_root_gave_up(*_: int) -> bool:
+        def attach_and_wait(name: str) -> Segment:
+            found = attach(name)
             with pytest.raises(WorkerLostError, match="rank 1 never came"):
                 gathering.result()
-            return True
+            return found
 
-        monkeypatch.setattr(process, "is_alive", alive_until_the_root_gave_up)
+        attach = Segment.attach
+        monkeypatch.setattr(Segment, "attach", attach_and_wait)
         with pytest.raises(WorkerLostError, match="given up by another rank"):
             join(member, timeout_s=0.1)
