@@ -132,7 +132,7 @@ class HogwildPP(Hogwild):
         zeros = torch.zeros(ring_words(clusters), dtype=torch.int64, device="cpu")
         (words,) = share(box, f"{name}.ring", [zeros])
         self._words = words
-        self._phases = [Phase(box, f"{name}.{cluster}") for cluster in range(clusters)]
+        self._following_phase = Phase(box, f"{name}.{(self.cluster + 1) % clusters}")
         self._old = [torch.clone(weights) for weights in self._views.parameters]
         self._keep = -1  # steps until the token is passed on; -1: no exchange with it yet
         # The last step of the constructor: the others expect this leader to pass the token on.
@@ -153,7 +153,7 @@ class HogwildPP(Hogwild):
         if self._ring is None or self.clusters == 1 or not self._ring.has_token():
             return
         if self._keep < 0:
-            if self._phases[self._ring.following].is_in_use():  # else it may yet be restored
+            if self._following_phase.is_in_use():  # else it may yet be restored
                 self._exchange(self._ring.following)
             self._keep = self.update_delay + 1
         self._keep -= 1
