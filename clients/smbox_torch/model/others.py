@@ -6,7 +6,6 @@ shared part of different models.
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Iterable
 from typing import Final
@@ -21,22 +20,23 @@ from smbox_torch.model.flat import unique
 
 __all__ = ["check_others", "forget_wrapped", "note_wrapped", "other_parameters"]
 
-_wrapped: Final[weakref.WeakKeyDictionary[object, frozenset[int]]] = weakref.WeakKeyDictionary()
-"""Ids of the parameters of each open wrapper in this process, which keeps them alive."""
+_wrapped: Final[dict[int, frozenset[int]]] = {}
+"""Ids of the parameters of each open wrapper, which keeps them alive, by the wrapper's id.
 
-_lock: Final = threading.Lock()
+No lock protects it: a signal handler that closes a wrapper would wait for it for ever. Each
+access is one call in C.
+"""
 
 
 def note_wrapped(wrapper: object, parameters: Iterable[torch.Tensor]) -> None:
     """Note the parameters of a wrapper; they are no wrapper's others until it is closed."""
-    with _lock:
-        _wrapped[wrapper] = frozenset(map(id, parameters))
+    _wrapped[id(wrapper)] = frozenset(map(id, parameters))
+    weakref.finalize(wrapper, _wrapped.pop, id(wrapper), None).atexit = False
 
 
 def forget_wrapped(wrapper: object) -> None:
     """Forget the parameters of a wrapper that was closed. Idempotent."""
-    with _lock:
-        _wrapped.pop(wrapper, None)
+    _wrapped.pop(id(wrapper), None)
 
 
 def other_parameters(
@@ -53,8 +53,7 @@ def other_parameters(
     """
     if model is None:
         return []
-    with _lock:
-        held = frozenset(map(id, own)).union(*_wrapped.values())
+    held = frozenset(map(id, own)).union(*_wrapped.values())
     return [p for p in unique(model.parameters()) if id(p) not in held and _has_values(p)]
 
 

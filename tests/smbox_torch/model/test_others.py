@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from smbox.errors import ConfigError
 from smbox.testing.model_box import ModelBox
 from smbox_torch import EASGD, Downpour, Hogwild, ParameterServer, RingAllReduce, SyncGroup
+from smbox_torch.model.others import other_parameters
 
 BOXED = (EASGD, Downpour, ParameterServer)
 
@@ -145,6 +147,32 @@ def test_two_optimizers_may_train_the_parts_of_one_model():
             second.step()
         first.finish()
         second.finish()
+
+
+def test_a_signal_handler_that_closes_a_wrapper_does_not_wait_for_what_it_interrupted():
+    model = network(1)
+    optimizer = EASGD(of_head(model), ModelBox(), "run", model=model, workers=1)
+
+    def parameters():
+        optimizer.close()  # as a handler would, between two parameters
+        yield from model[1].parameters()
+
+    found = []
+    thread = threading.Thread(
+        target=lambda: found.extend(other_parameters(model, parameters())), daemon=True
+    )
+    thread.start()
+    thread.join(20.0)
+    assert found == list(model[0].parameters())
+
+
+def test_the_parameters_of_a_collected_wrapper_are_others_again():
+    model = network(1)
+    optimizer = EASGD(of_head(model), ModelBox(), "run", model=model, workers=1)
+    assert other_parameters(model, ()) == list(model[0].parameters())
+    del optimizer
+    gc.collect()
+    assert other_parameters(model, ()) == list(model.parameters())
 
 
 def test_a_model_of_others_is_refused():
