@@ -45,6 +45,21 @@ def test_a_value_too_small_for_the_models_dtype_is_kept():
     assert master.values().tolist() == pytest.approx([1e-8])
 
 
+def test_what_rounding_left_out_of_a_value_is_dropped_with_the_value():
+    flat = torch.ones(2, dtype=torch.bfloat16)
+    master = Master(flat, torch.float32)
+    master.wide.add_(2.0**-8)
+    master.narrow()
+    flat[1] = 0.25  # of other code
+    assert master.values().tolist() == [1.0 + 2.0**-8, 0.25]
+
+
+def test_an_infinite_value_stays_infinite():
+    flat = torch.ones(2, dtype=torch.float16)
+    Master(flat, torch.float32).subtract(torch.tensor([0.5, torch.inf]))
+    assert flat.tolist() == [0.5, -torch.inf]
+
+
 def test_a_move_is_subtracted_from_the_values_as_they_are():
     flat = torch.ones(1, dtype=torch.bfloat16)
     master = Master(flat, torch.float32)

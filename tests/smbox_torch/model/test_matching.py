@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from smbox.errors import ConfigError
-from smbox_torch.model.matching import counterparts, in_order, names_of
+from smbox_torch.model.matching import counterparts, in_order, names_of, namesakes
 
 
 def two_layers() -> torch.nn.Sequential:
@@ -26,6 +26,8 @@ def test_the_own_model_is_known_in_any_order():
     own = members(by_kind(model, named=False))
     found = counterparts(own, {}, dict(model.named_parameters()), groups=2)
     assert all(found[id(parameter)] is parameter for parameter in own)
+    some = counterparts(own[:3], {}, dict(model.named_parameters()), groups=2)
+    assert list(some.values()) == own[:3]
 
 
 def test_another_model_is_matched_by_name():
@@ -91,6 +93,28 @@ def test_a_layer_that_is_called_module_is_no_wrapper_where_that_would_confuse():
     wrapped = {f"_orig_mod.{name}": tensor for name, tensor in other.items()}
     with pytest.raises(ConfigError, match="several groups"):
         counterparts(own, names, wrapped, groups=2)
+    with pytest.raises(ConfigError, match="do not match"):  # not both with the only one
+        counterparts(own, names, {"_orig_mod.weight": torch.zeros(2)})
+
+
+def test_where_a_name_is_unknown_one_group_is_matched_in_order():
+    own = [torch.zeros(2), torch.ones(2)]
+    other = {"b": torch.zeros(2), "a": torch.ones(2)}
+    found = counterparts(own, {id(own[0]): ("a",)}, other)
+    assert [found[id(each)] for each in own] == list(other.values())
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"), [("a", "module.a"), ("module.a", "a"), ("_orig_mod.a", "module.a")]
+)
+def test_namesakes_have_one_name_without_wrappers_and_one_shape(ours: str, theirs: str):
+    own, target, others = torch.ones(2), torch.zeros(2), {"b": torch.zeros(2)}
+    names = {id(own): (ours,)}
+    ((to, source),) = namesakes([own], names, {theirs: target} | others)
+    assert (to is target, source is own) == (True, True)
+    assert namesakes([own], names, {theirs: torch.zeros(1)} | others) == []
+    assert namesakes([own], names, {theirs: target, f"module.{theirs}": target}) == []
+    assert namesakes([own], {}, {theirs: target}) == []
 
 
 def tied(*, is_tied: bool) -> torch.nn.ModuleDict:
@@ -101,12 +125,14 @@ def tied(*, is_tied: bool) -> torch.nn.ModuleDict:
 
 
 @pytest.mark.parametrize("wrap", [lambda model: model, torch.nn.DataParallel])
-def test_a_tied_parameter_is_not_matched_with_one_of_two(wrap):
-    model = tied(is_tied=True)
+@pytest.mark.parametrize("wrap_own", [lambda model: model, torch.nn.DataParallel])
+def test_a_tied_parameter_is_not_matched_with_one_of_two(wrap_own, wrap):
+    model = wrap_own(tied(is_tied=True))
     own, names = list(model.parameters()), names_of(torch.optim.SGD(model.parameters()), model)
     with pytest.raises(ConfigError, match="tie them") as refused:
         counterparts(own, names, dict(wrap(tied(is_tied=False)).named_parameters()))
-    assert refused.value.facts["untied"] == ["h.weight"]
+    (untied,) = refused.value.facts["untied"]
+    assert untied.removeprefix("module.") == "h.weight"
     same = wrap(tied(is_tied=True))
     found = counterparts(own, names, dict(same.named_parameters()))
     assert list(found.values()) == list(same.parameters())

@@ -39,6 +39,8 @@ def test_other_names_and_prefixes_of_wrappers_are_no_other_order():
     EASGD(sgd(plain, is_turned=False), box, "run", workers=3, model=plain)
     within = torch.nn.ModuleDict({"module": network()})
     EASGD(sgd(within, is_turned=False), box, "run", workers=3, model=within)
+    with pytest.raises(ConfigError, match="another order"):
+        EASGD(sgd(within, is_turned=True), box, "run", workers=3, model=within)
     other = torch.nn.ModuleDict({"net": network()})
     EASGD(sgd(other, is_turned=True), box, "run", workers=3, model=other)
 

@@ -73,6 +73,7 @@ def test_tensors_without_plain_values_are_not_compared():
     model = network(1)
     model.quantised = torch.nn.Parameter(torch.ones(3).as_subclass(Own), requires_grad=False)
     model.absent = torch.nn.Parameter(torch.ones(3, device="meta"), requires_grad=False)
+    model.sparse = torch.nn.Parameter(torch.eye(3).to_sparse(), requires_grad=False)
     optimizer = EASGD(of_head(model), ModelBox(), "run", model=model, workers=1)
     step(model, optimizer)
     optimizer.close()
@@ -166,12 +167,16 @@ def test_a_signal_handler_that_closes_a_wrapper_does_not_wait_for_what_it_interr
     assert found == list(model[0].parameters())
 
 
-def test_the_parameters_of_a_collected_wrapper_are_others_again():
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_the_parameters_of_a_closed_or_collected_wrapper_are_others_again(is_closed: bool):
     model = network(1)
     optimizer = EASGD(of_head(model), ModelBox(), "run", model=model, workers=1)
     assert other_parameters(model, ()) == list(model[0].parameters())
-    del optimizer
-    gc.collect()
+    if is_closed:
+        optimizer.close()
+    else:
+        del optimizer
+        gc.collect()
     assert other_parameters(model, ()) == list(model.parameters())
 
 

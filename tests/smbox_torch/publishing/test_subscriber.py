@@ -178,7 +178,12 @@ def test_a_version_can_be_asked_for_by_number_as_long_as_it_is_kept(box, name, s
             assert values(subscriber.state) == [[version]] * 3
         with pytest.raises(smbox.StaleVersionError):
             subscriber.pull(version=1)
-        for more in ({"version": 0}, {"version": 2, "newer_than": 1}, {"timeout_s": math.nan}):
+        for more in (
+            {"version": 0},
+            {"newer_than": -1},
+            {"version": 2, "newer_than": 1},
+            {"timeout_s": math.nan},
+        ):
             with pytest.raises(smbox.ConfigError):
                 subscriber.pull(**more)
         for more in (
