@@ -141,15 +141,16 @@ class Subscriber:
         answer. ``into`` is then unchanged or holds one complete version.
         """
         pull = Pull(into, newer_than, timeout_s, names, version)
-        task = asyncio.ensure_future(asyncio.to_thread(self._pull, pull, POLL_S))
+        # Not a task: the end of asyncio.run would cancel it, and the thread would go on.
+        end = asyncio.get_running_loop().run_in_executor(None, self._pull, pull, POLL_S)
         try:
-            return await asyncio.shield(task)
+            return await asyncio.shield(end)
         except asyncio.CancelledError:
             pull.cancel()
-            while not task.done():
+            while not end.done():
                 with contextlib.suppress(asyncio.CancelledError):  # it may be cancelled again
-                    await asyncio.wait([task])
-            task.exception()  # retrieved, so that asyncio logs no warning
+                    await asyncio.wait([end])
+            end.exception()  # retrieved, so that asyncio logs no warning
             raise
 
     def __iter__(self) -> Iterator[int]:

@@ -1,9 +1,6 @@
 from __future__ import annotations
 
-import asyncio
-import gc
 import math
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -223,66 +220,3 @@ def test_iteration_meets_each_newer_version(box, name, publisher, state):
             break
         publish(publisher, state, version + 1)
     assert found == [(version, [[version]] * 3) for version in (1, 2, 3)]
-
-
-def test_pulls_of_an_event_loop(box, name, publisher, state):
-    subscriber = Subscriber(box, name)
-    target = {key: torch.zeros_like(tensor) for key, tensor in state.items()}
-
-    async def follow():
-        waiting = asyncio.create_task(subscriber.apull(into=target))
-        await asyncio.sleep(0)
-        publish(publisher, state, 1)
-        assert await waiting == 1
-        found = []
-        publish(publisher, state, 2)
-        async for version in subscriber:
-            found.append(version)
-            if version == 4:
-                break
-            publish(publisher, state, version + 1)
-        return found
-
-    assert asyncio.run(follow()) == [2, 3, 4]
-    assert values(target) == [[1]] * 3
-
-
-def test_a_cancelled_pull_is_over(box, name, publisher, state):
-    subscriber = Subscriber(box, name)
-    target = {key: torch.zeros_like(tensor) for key, tensor in state.items()}
-
-    async def cancel():
-        waiting = asyncio.create_task(subscriber.apull(into=target, timeout_s=100.0))
-        await asyncio.wait([waiting], timeout=0.2)
-        started_s = time.monotonic()
-        waiting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
-        return time.monotonic() - started_s
-
-    assert asyncio.run(cancel()) < 50.0
-    publish(publisher, state, 1)
-    assert values(target) == [[0]] * 3
-    assert subscriber.pull(into=target) == 1
-
-
-def test_a_pull_that_is_cancelled_twice_is_over_too(box, name, publisher, state):
-    subscriber = Subscriber(box, name)
-    target = {key: torch.zeros_like(tensor) for key, tensor in state.items()}
-    lost = []
-
-    async def cancel():
-        asyncio.get_running_loop().set_exception_handler(lambda _, told: lost.append(told))
-        waiting = asyncio.create_task(subscriber.apull(into=target, timeout_s=100.0))
-        for timeout_s in (0.2, 0.0):
-            await asyncio.wait([waiting], timeout=timeout_s)
-            waiting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
-        assert asyncio.all_tasks() == {asyncio.current_task()}
-
-    asyncio.run(cancel())
-    gc.collect()
-    assert lost == []
-    publish(publisher, state, 1)
-    assert values(target) == [[0]] * 3
