@@ -44,6 +44,13 @@ def test_a_buffer_is_not_described_as_a_parameter():
     assert described([first], [second], 64) != described([first, second], [], 64)
 
 
+def test_dtypes_of_one_size_are_described_as_different():
+    half, other = (tensors((3,), dtype=dtype) for dtype in (torch.float16, torch.bfloat16))
+    assert described(half, [], 64) == described(tensors((3,), dtype=torch.float16), [], 64)
+    assert described(half, [], 64) != described(other, [], 64)
+    assert described([], half, 64) != described([], other, 64)
+
+
 @pytest.mark.parametrize("members", [[], tensors((2,), dtype=torch.int64)])
 def test_what_has_no_mean_is_refused(members):
     with pytest.raises(ConfigError):
