@@ -81,13 +81,14 @@ def test_regions_that_another_process_frees_first_are_no_error(box, name):
         assert publisher.publish() == 3
 
 
-def test_a_constructor_that_fails_releases_the_name(box, name):
+@pytest.mark.parametrize("error", [ConnectionError, KeyboardInterrupt])
+def test_a_constructor_that_fails_releases_the_name(box, name, error):
     class FailingBox(Passing):
         def counter(self, *_args):
-            raise ConnectionError
+            raise error
 
     for _ in range(2):  # and not at the collection of the first one
-        with pytest.raises(ConnectionError):
+        with pytest.raises(error):
             Publisher(FailingBox(box), name, WEIGHTS)
     Publisher(box, name, WEIGHTS).close()
 
