@@ -79,3 +79,14 @@ def test_equal_strides_other_shapes_and_sparse_gradients_stay():
     match_strides(adagrad)
     after = weight.grad, *adagrad.state[weight].values()
     assert all(a is b for a, b in zip(after, before, strict=True))
+
+
+def test_state_and_gradients_keep_their_dtypes():
+    weight = torch.nn.Parameter(torch.zeros(2, 3, dtype=torch.bfloat16))
+    sgd = torch.optim.SGD([weight], lr=0.1)
+    thirds = torch.full((3, 2), 1 / 3).t()
+    sgd.state[weight]["momentum_buffer"] = thirds
+    match_strides(sgd)
+    found = sgd.state[weight]["momentum_buffer"]
+    assert found.stride() == weight.stride()
+    assert torch.equal(found, thirds)

@@ -121,16 +121,19 @@ def test_an_overlapped_exchange_arrives_at_the_own_values():
     assert same(values(one), values(other))
 
 
-def test_a_center_that_cannot_be_fetched_leaves_the_model(monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("error", [ConnectionError, KeyboardInterrupt])
+def test_a_center_that_cannot_be_fetched_leaves_the_model(
+    error: type[BaseException], monkeypatch: pytest.MonkeyPatch
+):
     model, optimizer = wrapped(ModelBox())
     train(model, optimizer)
     before = values(model)
 
     def fail() -> None:
-        raise ConnectionError
+        raise error
 
     monkeypatch.setattr(optimizer.buffers, "values", fail)  # the second one to be fetched
-    with pytest.raises(ConnectionError):
+    with pytest.raises(error):
         optimizer.eval()
     assert same(values(model), before)
     train(model, optimizer)
