@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import math
 from concurrent.futures import ThreadPoolExecutor
 
@@ -220,3 +221,17 @@ def test_iteration_meets_each_newer_version(box, name, publisher, state):
             break
         publish(publisher, state, version + 1)
     assert found == [(version, [[version]] * 3) for version in (1, 2, 3)]
+
+
+def test_iterations_wait_for_ever(box, name):
+    class Told(Subscriber):
+        def pull(self, **more):
+            return more
+
+        async def apull(self, **more):
+            return more
+
+    subscriber = Told(box, name)
+    forever = {"newer_than": 0, "timeout_s": math.inf}
+    assert next(iter(subscriber)) == forever
+    assert asyncio.run(anext(aiter(subscriber))) == forever
