@@ -58,13 +58,17 @@ def test_an_optimizer_that_has_stepped_before_continues_like_a_plain_one(kind, f
     assert_equal_values(model, trained_plainly(fused, 8)[0])
 
 
+@pytest.mark.parametrize("steps", [0, 1], ids=["unused", "used"])
 @pytest.mark.parametrize("by_inner", [False, True])
-def test_a_state_that_is_loaded_continues_like_a_plain_one(by_inner: bool, fused):
+def test_a_state_that_is_loaded_continues_like_a_plain_one(by_inner: bool, steps: int, fused):
     before, saved = trained_plainly(fused, 4)
     model = network()
     model.load_state_dict(before.state_dict())
     optimizer = fused(model.parameters())
     with Downpour(optimizer, ModelBox(), "run", workers=1, rank=0) as wrapped:
+        train(model, wrapped, range(steps))
+        if steps:
+            model.load_state_dict(before.state_dict())
         (optimizer if by_inner else wrapped).load_state_dict(saved.state_dict())
         train(model, wrapped, range(4, 8))
     assert_equal_values(model, trained_plainly(fused, 8)[0])

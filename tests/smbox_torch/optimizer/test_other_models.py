@@ -39,7 +39,9 @@ def with_buffers() -> torch.nn.Module:
 
 
 OTHERS: dict[str, Callable[[], torch.nn.Module]] = {
-    "other shapes, as many elements": lambda: torch.nn.Linear(4, 3),
+    "other shapes, as many elements": lambda: torch.nn.ParameterList(
+        [torch.zeros(3, 4), torch.zeros(4)]
+    ),
     "other sizes": lambda: torch.nn.Linear(3, 5),
     "one element": lambda: torch.nn.Linear(1, 1, bias=False),
     "other dtype": lambda: wide().double(),

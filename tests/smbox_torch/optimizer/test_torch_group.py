@@ -1,5 +1,12 @@
 from __future__ import annotations
 
+import warnings
+
+import pytest
+import torch.distributed as dist
+
+from smbox_torch.optimizer.torch_group import CommunicationWarning, warn_if_both_communicate
+
 SCRIPT = """
 import warnings
 from smbox.testing.model_box import ModelBox
@@ -34,3 +41,13 @@ def test_one_warning_says_that_torch_communicates_too(run_gloo):
 
 def test_a_group_that_was_given_is_no_reason_to_warn(run_gloo):
     assert run_gloo(SCRIPT.replace("WRAPPED", GIVEN)) == [[], []]
+
+
+def test_a_group_of_one_rank_does_not_communicate(monkeypatch):
+    monkeypatch.setattr(dist, "is_initialized", lambda: True)
+    monkeypatch.setattr(dist, "get_world_size", lambda: 1)
+    with warnings.catch_warnings(action="error"):
+        warn_if_both_communicate()
+    monkeypatch.setattr(dist, "get_world_size", lambda: 2)
+    with pytest.warns(CommunicationWarning, match="2 ranks"):
+        warn_if_both_communicate()
