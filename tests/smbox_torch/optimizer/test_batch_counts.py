@@ -58,6 +58,27 @@ def test_synchronous_workers_share_them_at_the_end():
     assert box.attach("run.counts").get().tolist() == [3]
 
 
+def test_each_count_is_shared_by_itself():
+    box, models = (
+        ModelBox(),
+        [
+            torch.nn.Sequential(torch.nn.BatchNorm1d(1), torch.nn.BatchNorm1d(1))
+            for _ in range(2)
+        ],
+    )
+    for rank, counts in enumerate([(5, 2), (3, 4)]):
+        for norm, count in zip(models[rank], counts, strict=True):
+            norm.num_batches_tracked.fill_(count)
+    workers = [wrapped(EASGD, box, model, rank) for rank, model in enumerate(models)]
+    for worker in workers:
+        worker.eval()
+    assert [[n.num_batches_tracked.item() for n in model] for model in models] == [[5, 4]] * 2
+    floats = 2 * 4 * 4 * 2  # in float32: weight, bias and two statistics of each, both ways
+    assert workers[0].exchange_nbytes == floats + 2 * 2 * 8
+    for worker in workers:
+        worker.close(exchange=False)
+
+
 def test_another_integer_buffer_stays_the_workers_own():
     box, model = ModelBox(), network()
     model.register_buffer("position", torch.tensor([6]))

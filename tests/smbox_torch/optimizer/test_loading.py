@@ -165,6 +165,7 @@ def test_states_that_do_not_fit_change_nothing():
     groups = [{"params": [p]} for p in network().parameters()]
     for state, cure in (
         (torch.optim.Adam(groups).state_dict(), "groups as they were"),
+        ({"state": {}, "param_groups": [{}]}, "groups as they were"),
         ({**opt.state_dict(), "algorithm": "Downpour"}, r"state\['inner'\]"),
         ({"model": {}}, "not an entire checkpoint"),
     ):
