@@ -118,6 +118,16 @@ def test_a_tied_tensor_takes_one_value_from_all_its_names_or_nothing(box, name, 
         assert values(target) == [[1], [1], [1]]
 
 
+def test_a_tied_tensor_does_not_take_the_same_bytes_of_two_dtypes(box, name):
+    half = torch.ones(SIZE, dtype=torch.float16)
+    tied = torch.zeros(SIZE)
+    with Publisher(box, name, {"a": half, "b": half.view(torch.bfloat16)}) as publisher:
+        publisher.publish()
+    with pytest.raises(smbox.LayoutMismatchError, match="tied"):
+        Subscriber(box, name).pull(into={"a": tied, "b": tied})
+    assert tied.unique().tolist() == [0]
+
+
 def test_a_target_whose_elements_share_memory_is_refused_and_other_strides_are_filled(
     box, name
 ):
@@ -131,6 +141,15 @@ def test_a_target_whose_elements_share_memory_is_refused_and_other_strides_are_f
     for target in (torch.zeros(4, 3).t(), torch.zeros(6, 8)[::2, ::2]):
         subscriber.pull(into={"w": target})
         assert torch.equal(target, numbers)
+
+
+def test_a_dimension_of_one_element_shares_no_memory(box, name):
+    numbers = torch.arange(4.0).view(1, 4)
+    with Publisher(box, name, {"w": numbers}) as publisher:
+        publisher.publish()
+    target = torch.zeros(4)
+    Subscriber(box, name).pull(into={"w": target.expand(1, 4)})
+    assert torch.equal(target, numbers[0])
 
 
 @pytest.mark.usefixtures("published")
