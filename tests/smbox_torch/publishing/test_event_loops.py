@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from smbox_torch import Publisher, Subscriber
+from smbox_torch.publishing import subscriber as subscribing
 
 pytestmark = pytest.mark.shares
 
@@ -58,6 +59,22 @@ def test_pulls_of_an_event_loop(box, name, publisher, state):
 
     assert asyncio.run(follow()) == [2, 3, 4]
     assert values(target) == [[1]] * 3
+
+
+def test_a_pull_that_checks_for_its_cancel_goes_on_waiting(
+    box, name, publisher, state, monkeypatch
+):
+    monkeypatch.setattr(subscribing, "POLL_S", 0.001)
+    subscriber = Subscriber(box, name)
+
+    async def follow():
+        waiting = asyncio.create_task(subscriber.apull())
+        _, pending = await asyncio.wait([waiting], timeout=0.1)
+        assert pending
+        publish(publisher, state, 1)
+        return await waiting
+
+    assert asyncio.run(follow()) == 1
 
 
 def test_a_cancelled_pull_is_over(box, name, publisher, state):
