@@ -78,7 +78,8 @@ class Publisher:
         self._source = source
         self._dtype = dtype
         self._keep = keep
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._is_publishing = False
         _, layout = self._tensors()
         self._member = _member(box, name, lease_s)
         try:
@@ -95,7 +96,8 @@ class Publisher:
             The version: 1 for the first one, then the last version of any publisher plus 1.
 
         Raises:
-            ConfigError: an entry cannot be published; nothing was published.
+            ConfigError: an entry cannot be published, or this call is inside another one of the
+                same thread, as in a signal handler; it published nothing.
             LeaseLostError: this publisher was closed, or was stopped for longer than its lease
                 and replaced by another one; nothing was published.
             OutOfMemoryError: not enough memory for a buffer; nothing was published.
@@ -104,18 +106,27 @@ class Publisher:
                 published, the next call returns a version that is higher by two.
         """
         with self._lock:
-            version = None
-            while version is None:
-                try:
-                    version = self._publish()
-                except RegionFreedError:
-                    self._member.check()  # a successor frees the buffers of this publisher
-                    raise
-        return version
+            if self._is_publishing:  # it would wait for itself
+                raise ConfigError("publish was called inside publish: call it after that one")
+            try:
+                self._is_publishing = True
+                return self._publish_until_done()
+            finally:
+                self._is_publishing = False
 
     def close(self) -> None:
         """Release the name to another publisher; the last versions stay. Idempotent."""
         self._member.leave()
+
+    def _publish_until_done(self) -> int:
+        while True:
+            try:
+                version = self._publish()
+            except RegionFreedError:
+                self._member.check()  # a successor frees the buffers of this publisher
+                raise
+            if version is not None:
+                return version
 
     def _publish(self) -> int | None:
         """Publish; return None if an interrupted, earlier publication took the version."""

@@ -256,6 +256,24 @@ def test_the_last_term_of_all_is_told(box, name):
     assert caught.value.facts["term"] == 1 << 23
 
 
+def test_a_publish_inside_publish_is_refused(box, name):
+    """As in a signal handler, which would wait for the call that it interrupts."""
+
+    class Model(nn.Linear):
+        def state_dict(self, *args, **kwargs):
+            if nested:
+                with pytest.raises(smbox.ConfigError, match="inside publish"):
+                    nested.pop().publish()
+            return super().state_dict(*args, **kwargs)
+
+    nested: list[Publisher] = []
+    with Publisher(box, name, Model(2, 1)) as publisher:
+        nested.append(publisher)
+        assert publisher.publish() == 1
+        assert publisher.publish() == 2
+    assert nested == []
+
+
 def test_no_room_is_told_and_the_last_version_stays(name):
     with smbox.local(memory="32MiB") as box:
         publisher = Publisher(box, name, {"w": torch.ones(5 << 20)})  # 20 MiB
