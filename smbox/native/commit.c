@@ -194,8 +194,6 @@ static void arm(struct commit *commit) {
         /* Release: a process that finds the stripe open finds its writer and the armed slot. */
         store_release(&row->sequence, load_relaxed(&row->sequence) | SEQUENCE_OPEN);
     }
-    /* A reader that sees any store to the data must see the stripe open. */
-    atomic_thread_fence(memory_order_release);
 }
 
 static void close_commit(struct commit *commit) {
@@ -270,6 +268,10 @@ static void run_kernel(const struct commit *commit, u64 from, u64 nbytes) {
         operation.source += scaled(from - order->first, dtype, order->operand);
     if (commit->output_to)
         operation.output_to = commit->output_to + output_nbytes(order, from - commit->first);
+    /* Whoever sees a store of the kernel must see what precedes it: a reader the open stripe, a
+     * recoverer the block's progress, and of a region without locks, a reader this thread's earlier
+     * commits. */
+    atomic_thread_fence(memory_order_release);
     if (order->kernel == SCATTER_PUT || order->kernel == SCATTER_SUM)
         scatter(commit, at[0], operation, dtype);
     else
@@ -286,8 +288,6 @@ static void save(const struct commit *commit, u64 from, u64 nbytes) {
         copy(undo_area(slot, order->region[at], at) + saved, order->region[at]->data + from, nbytes);
     /* A recoverer that sees progress must find these old bytes. */
     store_release(&slot->progress, saved + nbytes);
-    /* No store of the kernel may become visible before progress: nobody could undo it. */
-    atomic_thread_fence(memory_order_release);
 }
 
 /* Blocks are small: the saved bytes are still in the L1 cache when the kernel reads them. A "whole"
@@ -405,6 +405,9 @@ u64 smbox_recover(struct region *region, u64 stripe, struct slot *slot, const u8
         progress > region->nbytes - first || first % region->stripe_nbytes + progress > region->stripe_nbytes)
         return BAD_ORDER;
     const u8 *old = ring && at == 0 ? ring : undo_area(slot, region, at);
+    /* A reader that sees one of these stores must see the stripe open: it may have begun before
+     * earlier commits, whose bytes these are. */
+    atomic_thread_fence(memory_order_release);
     copy(region->data + first, old, progress);
     u64 undone = (sequence + SEQUENCE_UNDONE) & SEQUENCE_UNDONE_MASK;
     /* Readers that copied between the stores above find a changed sequence word. */

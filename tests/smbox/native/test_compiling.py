@@ -142,6 +142,20 @@ def test_zig_compiles_for_aarch64(tmp_path: Path):
     assert int.from_bytes(header[18:20], "little") == AARCH64
 
 
+@pytest.mark.usefixtures("zig_cache")
+def test_a_fence_precedes_the_stores_to_a_region_on_aarch64(tmp_path: Path):
+    """x86-64 keeps the order of stores: nothing there would show that a fence is missing."""
+    pytest.importorskip("ziglang", reason="the extra `dev` brings it")
+    flags = [flag for flag in compiling.FLAGS if flag != "-shared"]
+    command = [*compiling.zig_compiler("aarch64", "glibc"), *flags, "-S", "-o", "commit.s"]
+    subprocess.run([*command, str(compiling.FOLDER / "commit.c")], check=True, cwd=tmp_path)
+    assembly = Path(tmp_path, "commit.s").read_text()
+    recovery = assembly.partition("\nsmbox_recover:")[2].partition("\tbl\tmemcpy\n")[0]
+    kernel = assembly.partition("\tblr\t")[0].rpartition("\tstlr\t")[2]  # from progress on
+    assert "\tdmb\tish\n" in recovery
+    assert "\tdmb\tish\n" in kernel
+
+
 @pytest.mark.parametrize("name", ["cc", "zig"])
 def test_a_long_read_stores_past_the_caches_by_every_compiler(tmp_path: Path, name: str):
     """A compiler may turn these stores into ordinary ones, which only the speed would show."""
