@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -22,7 +23,7 @@ from typing import Final
 from smbox.errors import ConnectError
 from smbox.memory.superblock import remove_all
 from smbox_torch.launching.access import write_keys
-from smbox_torch.launching.node_keeper import RESTARTS_MAX, STOPPED_MESSAGE
+from smbox_torch.launching.node_keeper import RESTARTS_MAX, STEADY_S, STOPPED_MESSAGE
 from smbox_torch.workers.reporter import parse
 
 SHELL: Final = ("/bin/sh", "-c", '("$@" 2>&1 && rm -r "$0") &')
@@ -86,6 +87,7 @@ class DetachedNode:
                 self._pid, self._address = int(event["pid"]), str(event["address"])
                 return self._address
             said = line.strip() or said
+            print(f"memory node: {line}", end="")
         self._close_pipe()
         self._folder.cleanup()
         raise ConnectError(f"memnode ended; it said: {said}")
@@ -94,11 +96,13 @@ class DetachedNode:
         """Watch the node until another thread calls ``stop``; then remove its memory and keys.
 
         Raises:
-            ConnectError: another process stopped it, it died too often, or a restart failed;
-                its memory was removed.
+            ConnectError: another process stopped it, it died too often in a row, or a restart
+                failed; its memory was removed.
         """
+        deaths = 0
         try:
-            for _ in range(RESTARTS_MAX + 1):
+            while True:
+                started_s = time.monotonic()
                 for line in self._lines():
                     print(f"memory node: {line}", end="")
                 self._close_pipe()
@@ -106,11 +110,13 @@ class DetachedNode:
                     return
                 if not Path(self._folder.name).exists():  # the shell removes it after a stop
                     raise ConnectError(STOPPED_MESSAGE)
+                deaths = 1 if time.monotonic() - started_s > STEADY_S else deaths + 1
+                if deaths > RESTARTS_MAX:
+                    raise ConnectError(f"the memory node died {deaths} times in a row")
                 print("the memory node died; starting it again on its memory")
                 self.start()
                 if self._is_ending.is_set():  # stop() has signalled the node that had died
                     self.stop()
-            raise ConnectError(f"the memory node died {RESTARTS_MAX + 1} times")
         finally:
             remove_all(self._name)
             self._folder.cleanup()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import smbox
 from smbox.errors import ConnectError, RegionFreedError
 from smbox.memory.layout import PREFIX
 from smbox.memory.segment import listing
+from smbox_torch.launching import detached_node
 from smbox_torch.launching.access import Access, made_keys
 from smbox_torch.launching.detached_node import DetachedNode
 
@@ -69,6 +71,41 @@ def test_a_node_that_is_killed_goes_on_with_its_memory(capsys):
         assert region.get(timeout_s=SOON_S).tolist() == [2.0] * 4
         assert node._pid != first
     assert "died; starting it again" in capsys.readouterr().out
+
+
+def test_a_node_that_dies_too_often_in_a_row_is_not_started_again(monkeypatch):
+    monkeypatch.setattr(detached_node, "RESTARTS_MAX", 0)
+    node = DetachedNode(0, "16MiB", made_keys()[0], BIND)
+    node.start()
+    first = node._pid
+    os.kill(first, signal.SIGKILL)
+    with pytest.raises(ConnectError, match="died 1 times in a row"):
+        node.serve()
+    assert node._pid == first
+    assert segments(node) == []
+
+
+def test_deaths_after_long_lives_are_not_in_a_row(monkeypatch):
+    monkeypatch.setattr(detached_node, "RESTARTS_MAX", 1)
+    monkeypatch.setattr(detached_node, "STEADY_S", 0.0)
+    files, key = made_keys()
+    node = DetachedNode(0, "16MiB", files, BIND)
+    with (
+        serving(node) as address,
+        Access(address, key).entered(TRANSPORT="tcp"),
+        smbox.connect() as box,
+    ):
+        kept = box.counter("kept")
+        for count in range(3):
+            assert kept.add(1, timeout_s=SOON_S) == count
+            os.kill(node._pid, signal.SIGKILL)
+        assert kept.add(0, timeout_s=SOON_S) == 3
+
+
+def test_what_a_node_says_before_it_is_ready_is_shown(capsys):
+    node = DetachedNode(0, "200TiB", made_keys()[0], BIND)
+    with serving(node):
+        assert re.search("memory node: .* but /dev/shm has room for", capsys.readouterr().out)
 
 
 def test_a_node_that_is_stopped_does_not_begin_with_empty_memory(capsys):
