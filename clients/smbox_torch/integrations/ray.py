@@ -74,10 +74,11 @@ class MemoryNodes(AbstractContextManager["MemoryNodes"]):
         for index, host in enumerate(self._places.addresses):
             actor = self._places.put(DetachedNode, index, max_concurrency=2)  # serve and stop
             self._nodes.append(actor.remote(index, memory, files, f"tcp://{host}:0"))
+        ready = [node.start.remote() for node in self._nodes]
         try:
-            ready = [node.start.remote() for node in self._nodes]
             return Access(",".join(ray.get(ready, timeout=timeout_s)), key)
         except RayError as error:
+            ray.wait(ready, num_returns=len(ready), timeout=GRACE_S)  # each removes its keys
             raise ConnectError(f"a memory node did not start: {reason(error)}") from error
 
     def run(
@@ -120,6 +121,8 @@ class MemoryNodes(AbstractContextManager["MemoryNodes"]):
         """
         if on_failure not in FAILURES:
             raise ConfigError(f"on_failure is one of {', '.join(FAILURES)}", given=on_failure)
+        if restarts < 0:
+            raise ConfigError("restarts must be at least 0", restarts=restarts)
         places = Placement(resources, workers, strategy, timeout_s)
         again = restarts if on_failure == OnFailure.RESTART else 0
         job, is_fatal = (self.access, function, args), on_failure == OnFailure.STOP
@@ -129,7 +132,9 @@ class MemoryNodes(AbstractContextManager["MemoryNodes"]):
             places.give_back()
 
     def close(self) -> None:
-        """End all nodes and remove their memory."""
+        """End all nodes and remove their memory; after ``ray.shutdown()`` it does nothing."""
+        if not ray.is_initialized():  # else the calls below would start a new cluster
+            return
         for node in self._nodes if self._serving else ():
             node.stop.remote()
         if self._serving:
@@ -169,10 +174,11 @@ class Placement:
         with ExitStack() as undo:
             undo.callback(self.give_back)
             if not self._group.wait(timeout_s):
+                free = ray.available_resources()
                 raise ConfigError(
                     "Ray has no room: ask for less, wait for other jobs, or add hosts",
                     wanted=f"{count} x {self._resources}, {strategy}",
-                    free=ray.available_resources(),
+                    free={name: free.get(name, 0.0) for name in self._resources},
                     timeout_s=timeout_s,
                 )
             chosen = placement_group_table(self._group)["bundles_to_node_id"]

@@ -6,16 +6,22 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import random
+import secrets
+import shutil
 import struct
 import subprocess
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 from PIL import Image
 
+MARK = "SMBOXTEST_RAY"
 CLASSES = ("airplane", "automobile", "bird")
 
 BEGIN = """
@@ -103,3 +109,22 @@ def run(frameworks: str, tmp_path: Path) -> Callable[..., None]:
         assert done.returncode == 0, done.stdout + done.stderr
 
     return run
+
+
+@pytest.fixture(scope="module")
+def ray_environment() -> Iterator[dict[str, str]]:
+    """An environment for Ray, which is left without processes and files in the end."""
+    folder = tempfile.mkdtemp(prefix="smbox-ray-", dir="/tmp")  # short: for unix sockets
+    mark = secrets.token_hex(8)
+    kept = {key: text for key, text in os.environ.items() if "SMBOX_" not in key}
+    more = {MARK: mark, "RAY_TMPDIR": folder, "RAY_USAGE_STATS_ENABLED": "0", "TMPDIR": folder}
+    try:
+        yield kept | more | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    finally:
+        for process in psutil.process_iter():
+            try:
+                if process.environ().get(MARK) == mark:
+                    process.kill()
+            except psutil.Error:
+                continue
+        shutil.rmtree(folder)

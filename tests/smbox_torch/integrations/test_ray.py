@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
-import secrets
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-import psutil
 import pytest
 
 pytestmark = [
@@ -25,7 +19,6 @@ pytestmark = [
 ]
 ROOT = Path(__file__).resolve().parents[3]
 CLUSTER = Path(__file__).resolve().with_name("ray_cluster.py")
-MARK = "SMBOXTEST_RAY"
 BEGIN = """
 import os, signal, time
 import numpy as np, pytest, ray
@@ -52,57 +45,38 @@ while left() or ray.available_resources().get("CPU") != 4:
 """
 
 
-@contextmanager
-def ray_environment() -> Iterator[dict[str, str]]:
-    """An environment for Ray, which is left without processes and files in the end."""
-    folder = tempfile.mkdtemp(prefix="smbox-ray-", dir="/tmp")  # short: for unix sockets
-    mark = secrets.token_hex(8)
-    kept = {key: text for key, text in os.environ.items() if "SMBOX_" not in key}
-    more = {MARK: mark, "RAY_TMPDIR": folder, "RAY_USAGE_STATS_ENABLED": "0", "TMPDIR": folder}
-    try:
-        yield kept | more | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    finally:
-        for process in psutil.process_iter():
-            try:
-                if process.environ().get(MARK) == mark:
-                    process.kill()
-            except psutil.Error:
-                continue
-        shutil.rmtree(folder)
-
-
 @pytest.fixture(scope="module")
-def python() -> Iterator[Callable[..., str]]:
+def python(ray_environment) -> Iterator[Callable[..., str]]:
     """Run a script as a driver of the cluster; returns what it printed."""
-    with ray_environment() as environment:
-        cluster = subprocess.Popen(
-            [sys.executable, CLUSTER],
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+    environment = ray_environment
+    cluster = subprocess.Popen(
+        [sys.executable, CLUSTER],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # a Ctrl-C would kill it before it has ended Ray
+    )
+
+    def run(*words: str | Path) -> str:
+        done = subprocess.run(
+            [sys.executable, *words],
+            env=environment | {"RAY_ADDRESS": address},
+            capture_output=True,
             text=True,
-            start_new_session=True,  # a Ctrl-C would kill it before it has ended Ray
+            timeout=100,
+            check=False,
         )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
 
-        def run(*words: str | Path) -> str:
-            done = subprocess.run(
-                [sys.executable, *words],
-                env=environment | {"RAY_ADDRESS": address},
-                capture_output=True,
-                text=True,
-                timeout=100,
-                check=False,
-            )
-            assert done.returncode == 0, done.stdout + done.stderr
-            return done.stdout
-
-        with cluster:
-            assert cluster.stdout is not None
-            address = cluster.stdout.readline().strip()
-            yield run
-            cluster.communicate(timeout=60)
-        assert cluster.returncode == 0
-        assert list(Path(environment["TMPDIR"]).glob("smbox-keys-*")) == []
+    with cluster:
+        assert cluster.stdout is not None
+        address = cluster.stdout.readline().strip()
+        yield run
+        cluster.communicate(timeout=60)
+    assert cluster.returncode == 0
+    assert list(Path(environment["TMPDIR"]).glob("smbox-keys-*")) == []
 
 
 @pytest.fixture
@@ -215,7 +189,7 @@ def train(actor):
     smbox.connect().counter("never").wait(at_least=1, timeout_s=1000.0)
 
 nodes = MemoryNodes(2, memory="16MiB")
-with pytest.raises(PeerLostError, match="memory node 1 is lost, and its memory"):
+with pytest.raises(PeerLostError, match="memory node 1 and its memory are lost: ActorDied"):
     nodes.run(train, nodes._nodes[1], workers=1)
 nodes.close()
 """,
@@ -242,6 +216,47 @@ with pytest.MonkeyPatch.context() as patched, pytest.raises(KeyboardInterrupt):
     )
 
 
+def test_a_failed_start_lets_the_other_starts_end(drive, tmp_path):
+    drive(f"""
+begin, ended = {str(tmp_path / "begin")!r}, {str(tmp_path / "ended")!r}
+
+class Node:
+    def __init__(self, index, *_):
+        self.is_first = index == 0
+
+    def start(self):
+        if self.is_first:
+            raise ConnectError("the first")
+        while not os.path.exists(begin):
+            time.sleep(0.01)
+        open(ended, "w").close()  # where a node removes its keys
+
+def wait(*args, **options):
+    open(begin, "w").close()
+    return real(*args, **options)
+
+real = ray.wait
+with pytest.MonkeyPatch.context() as patched, pytest.raises(ConnectError, match="the first"):
+    patched.setattr("smbox_torch.integrations.ray.DetachedNode", Node)
+    patched.setattr("ray.wait", wait)
+    MemoryNodes(2, memory="16MiB")
+assert os.path.exists(ended)
+""")
+
+
+def test_closing_after_the_end_of_ray_starts_no_cluster(drive):
+    drive(
+        """
+nodes = MemoryNodes(memory="16MiB")
+ray.shutdown()
+nodes.close()
+assert not ray.is_initialized()
+""",
+        end="",
+    )
+    drive("", AWAIT_END)
+
+
 def test_what_a_driver_that_dies_has_started_ends(drive):
     drive("nodes = MemoryNodes(2, memory='16MiB')\nos._exit(0)", end="")
     drive("", AWAIT_END)
@@ -263,13 +278,16 @@ def test_the_example_learns(python):
 
 def test_it_refuses_with_a_cure(drive):
     drive("""
-with pytest.raises(ConfigError, match="no room"):
+with pytest.raises(ConfigError, match="no room") as refused:
     MemoryNodes(resources={"CPU": 3}, timeout_s=1.0)
+assert refused.value.facts["free"] == {"CPU": 4.0}
 with pytest.raises(ConnectError, match="did not start.*not a size"):
     MemoryNodes(memory="plenty")
 with MemoryNodes(memory="16MiB") as nodes:
     with pytest.raises(ConfigError, match="stop, continue, restart"):
         nodes.run(print, workers=1, on_failure="restart-all")
+    with pytest.raises(ConfigError, match="restarts must be at least 0"):
+        nodes.run(print, workers=1, on_failure="restart", restarts=-1)
     with pytest.raises(ConfigError, match="at least one"):
         nodes.run(print, workers=0)
 ray.shutdown()
