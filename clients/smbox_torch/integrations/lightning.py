@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from copy import deepcopy
+from functools import partial
 from typing import Any
 
 from smbox.box import Box
@@ -14,7 +16,9 @@ from smbox_torch.world import World
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer
+    from lightning.pytorch.callbacks import ModelCheckpoint
     from lightning.pytorch.plugins.io import CheckpointIO
+    from lightning.pytorch.strategies import Strategy
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
         "smbox_torch.integrations.lightning needs lightning: pip install 'smbox[frameworks]'",
@@ -76,12 +80,18 @@ class BoxCallback(Callback):
         inner = strategy.optimizers[0]
         self.optimizer = algorithm(inner, box, name, model=pl_module, **options)
         strategy.optimizers = [self.optimizer]
+        # on_save_checkpoint would miss checkpoints that have only weights
+        vars(strategy)["lightning_module_state_dict"] = partial(self._center_of, strategy)
         self._max_epochs = trainer.max_epochs
         if World.from_env(os.environ).rank:
             strategy.checkpoint_io = ReadOnly(strategy.checkpoint_io)
+            for each in trainer.checkpoint_callbacks:
+                if isinstance(each, ModelCheckpoint) and each.save_last == "link":
+                    each.save_last = True  # it makes a link itself, without the CheckpointIO
 
     def on_train_epoch_start(self, trainer: Trainer, *_: Any) -> None:
         """End the run before an epoch that a callback added, as SWA does for batch norms."""
+        self.on_train_batch_start()
         if self.optimizer is not None and trainer.current_epoch == self._max_epochs:
             self.on_train_end()
             trainer.strategy.optimizers = [self.optimizer.inner]
@@ -92,18 +102,11 @@ class BoxCallback(Callback):
             self.optimizer.eval()
 
     def on_train_batch_start(self, *_: Any) -> None:
-        """Restore the worker's own values."""
+        """Restore the worker's own values, which callbacks may average."""
         if self.optimizer is not None:
             self.optimizer.train()
 
-    def on_save_checkpoint(
-        self, _: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
-        """Save the center as the module's weights."""
-        if self.optimizer is not None:
-            checkpoint["state_dict"] = self._center_of(self.optimizer, pl_module)
-        elif self._center is not None:
-            checkpoint["state_dict"] = self._center
+    on_train_epoch_end = on_train_batch_start
 
     def on_train_end(self, *_: Any) -> None:
         """Wait for the others, and leave the center in the model; raises as ``finish``."""
@@ -113,11 +116,11 @@ class BoxCallback(Callback):
 
     on_fit_end = on_train_end  # without steps left to train there is no on_train_end
 
-    def on_exception(self, _: Trainer, pl_module: LightningModule, __: BaseException) -> None:
+    def on_exception(self, trainer: Trainer, *_: Any) -> None:
         """Leave the run, so that no worker waits; a checkpoint that follows has the center."""
         if self.optimizer is not None:
             with suppress(SmboxError):  # the exception may be the loss of the memory
-                self._center = self._center_of(self.optimizer, pl_module)
+                self._center = deepcopy(self._center_of(trainer.strategy))
             self.leave()
 
     def leave(self) -> None:
@@ -126,10 +129,13 @@ class BoxCallback(Callback):
             left, self.optimizer = self.optimizer, None
             left.close(exchange=False)
 
-    @staticmethod
-    def _center_of(optimizer: BoxOptimizer, pl_module: LightningModule) -> dict[str, Any]:
-        optimizer.eval()  # the next batch of the training calls train()
-        return {name: value.clone() for name, value in pl_module.state_dict().items()}
+    def _center_of(self, strategy: Strategy) -> dict[str, Any]:
+        """Return the module's state with the center, for a checkpoint."""
+        if self.optimizer is not None:
+            self.optimizer.eval()  # the next batch of the training calls train()
+        elif self._center is not None:
+            return self._center
+        return type(strategy).lightning_module_state_dict(strategy)
 
 
 class ReadOnly(CheckpointIO):
