@@ -1,14 +1,15 @@
 """Adapter for the Hugging Face Trainer: wraps its optimizer, and lets only rank 0 save.
 
-Trainer calls its optimizer's ``eval`` before an evaluation and ``train`` before a step. A
-callback lets rank 0 save the center, and leaves the center in the model at the end. Each call
-of ``train`` joins the run, and leaves it at the end or after an exception.
+Trainer calls its optimizer's ``eval`` before an evaluation and ``train`` before a step. Rank 0
+saves the center, and a callback leaves the center in the model at the end. Each call of
+``train`` joins the run, and leaves it at the end or after an exception.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from smbox.box import Box
@@ -18,7 +19,7 @@ from smbox_torch.optimizer.wrapper import BoxOptimizer
 from smbox_torch.world import World
 
 try:
-    from transformers import Trainer, TrainerCallback, TrainerControl, set_seed
+    from transformers import Trainer, TrainerCallback, set_seed
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
         "smbox_torch.integrations.transformers needs transformers:"
@@ -65,7 +66,7 @@ def attach(
         args.data_seed += rank
     set_seed(args.seed)
     callback = BoxCallback(finish_timeout_s)
-    trainer.add_callback(callback)
+    trainer.callback_handler.callbacks.insert(0, callback)  # others then find the center
     create, train = trainer.create_optimizer, trainer.train
 
     def create_wrapped(model: Any = None) -> Any:
@@ -77,16 +78,27 @@ def attach(
         return trainer.optimizer
 
     def train_and_leave(*args: Any, **kwargs: Any) -> Any:
-        _demand_no_search(trainer)
-        trainer.add_callback(trainer.pop_callback(callback))  # it comes after all others
+        if trainer.hp_search_backend is not None:
+            raise ConfigError("trials would share a center: use a Trainer that is not attached")
         try:
             return train(*args, **kwargs)
         finally:
             callback.leave(trainer)
 
     trainer.create_optimizer, trainer.train = create_wrapped, train_and_leave
-    if rank:  # a checkpoint has the random numbers of rank 0
-        trainer._load_rng_state = lambda _: None  # noqa: SLF001 - Trainer has no other hook
+    trainer.save_model = partial(callback.save, trainer.save_model)
+    if rank:
+        _keep_from_saving(trainer)
+
+
+def _keep_from_saving(trainer: Trainer) -> None:
+    """Let a rank above 0 neither save nor load the random numbers of rank 0."""
+    trainer._load_rng_state = lambda _: None  # noqa: SLF001 - Trainer has no other hook
+    trainer._save_checkpoint = lambda *_, **__: None  # noqa: SLF001
+    trainer.callback_handler.on_save = lambda _, __, control: control
+    for each in trainer.callback_handler.callbacks:
+        if (manager := getattr(each, "jit_manager", None)) is not None:
+            manager.execute_jit_checkpoint = lambda: None  # it makes a folder
 
 
 def _check(trainer: Trainer) -> None:
@@ -96,24 +108,15 @@ def _check(trainer: Trainer) -> None:
         raise ConfigError(
             "this trainer was attached before: call train() again, or make a new Trainer"
         )
-    args = trainer.args
-    if args.load_best_model_at_end or args.save_strategy == "best":
+    if trainer.args.load_best_model_at_end or trainer.args.save_strategy == "best":
         raise ConfigError(
             "the best model differs among workers: save by steps or epochs, without"
             " load_best_model_at_end"
         )
 
 
-def _demand_no_search(trainer: Trainer) -> None:
-    if trainer.hp_search_backend is not None:
-        raise ConfigError(
-            "each trial of a hyperparameter search would begin with the center of the last one:"
-            " search with a Trainer that is not attached"
-        )
-
-
 class BoxCallback(TrainerCallback):
-    """The callback of one worker: saves the center, and waits for the others at the end.
+    """The first callback of one worker: the others find the center in on_save and at the end.
 
     Args:
         finish_timeout_s: see ``attach``.
@@ -131,16 +134,24 @@ class BoxCallback(TrainerCallback):
             trainer.optimizer = left.inner  # the next evaluation uses the model as it is
             left.close(exchange=False)
 
-    def on_step_end(
-        self, _: Any, __: Any, control: TrainerControl, *, optimizer: Any, **___: Any
-    ) -> None:
-        """Load the center into the model before it is saved; let only rank 0 save."""
-        if World.from_env(os.environ).rank:
-            control.should_save = False
-        elif control.should_save:
-            optimizer.eval()  # the next step of the training calls train()
+    def save(self, save: Callable[..., None], *args: Any, **kwargs: Any) -> None:
+        """Save the center, and restore the worker's own values if the model had them."""
+        if self.optimizer is None or self.optimizer.own.are_saved:
+            return save(*args, **kwargs)
+        self.optimizer.eval()
+        save(*args, **kwargs)
+        return self.optimizer.train()
 
-    on_epoch_end = on_log = on_evaluate = on_step_end
+    def on_train_begin(self, *_: Any, train_dataloader: Any, **__: Any) -> None:
+        """Add the rank to the seed of a sampler that gets none from Trainer."""
+        sampler = getattr(train_dataloader, "batch_sampler", None)
+        if getattr(sampler, "dp_size", None) == 1:  # of transformers' "batch_rebalance"
+            sampler.seed += World.from_env(os.environ).rank
+
+    def on_save(self, *_: Any, **__: Any) -> None:
+        """Leave the center in the model for callbacks that save it, too."""
+        if self.optimizer is not None:
+            self.optimizer.eval()  # the next step of the training calls train()
 
     def on_train_end(self, *_: Any, **__: Any) -> None:
         """Wait for the others, and leave the center in the model; raises as ``finish``."""

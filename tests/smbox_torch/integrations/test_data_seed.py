@@ -20,21 +20,23 @@ class Model(torch.nn.Linear):
         order.extend(x.flatten().tolist())
         return {"loss": super().forward(x).square().sum()}
 
-orders = []
-for rank in range(2):
-    order = []
+def order_of(rank, **more):
+    order.clear()
     os.environ.update(SMBOX_RANK=str(rank), SMBOX_WORLD_SIZE="2")
     settings = TrainingArguments("out", use_cpu=True, report_to="none", save_strategy="no",
-                                 disable_tqdm=True, max_steps=2, data_seed=7)
-    data = [{"x": torch.full((1,), float(number))} for number in range(16)]
+                                 disable_tqdm=True, max_steps=2, data_seed=7, **more)
+    data = [{"x": torch.full((1,), float(number)), "input_ids": [1]} for number in range(16)]
     trainer = Trainer(Model(), settings, train_dataset=data)
     with smbox.local("64MiB") as box:
         attach(trainer, EASGD, box, "run", workers=smbox.join(box, "run", rank=rank))
         trainer.train()
     assert sorted(order) == list(range(16))
     assert settings.data_seed == 7 + rank
-    orders.append(order)
-assert orders[0] != orders[1]
+    return [*order]
+
+order = []
+for more in ({}, {"train_sampling_strategy": "batch_rebalance"}):
+    assert order_of(0, **more) != order_of(1, **more), more
 """
 
 
