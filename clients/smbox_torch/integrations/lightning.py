@@ -129,7 +129,7 @@ class BoxCallback(Callback):
             left, self.optimizer = self.optimizer, None
             left.close(exchange=False)
 
-    def _center_of(self, strategy: Strategy) -> dict[str, Any]:
+    def _center_of(self, strategy: Strategy) -> Any:
         """Return the module's state with the center, for a checkpoint."""
         if self.optimizer is not None:
             self.optimizer.eval()  # the next batch of the training calls train()

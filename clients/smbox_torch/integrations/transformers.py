@@ -136,7 +136,7 @@ class BoxCallback(TrainerCallback):
 
     def save(self, save: Callable[..., None], *args: Any, **kwargs: Any) -> None:
         """Save the center, and restore the worker's own values if the model had them."""
-        if self.optimizer is None or self.optimizer.own.are_saved:
+        if not self.optimizer or not (own := self.optimizer._own) or own.are_saved:  # noqa: SLF001
             return save(*args, **kwargs)
         self.optimizer.eval()
         save(*args, **kwargs)
