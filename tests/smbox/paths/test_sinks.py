@@ -86,6 +86,7 @@ def test_x_does_not_change_before_the_delta_is_whole(monkeypatch):
 def interrupt_at(instruction):
     """Trace so that the given instruction of a sink's call, counted from 0, is not reached."""
     seen = itertools.count()
+    sys._getframe().f_trace_opcodes = True  # Python 3.12.3 wants one before ``settrace``
 
     def trace(frame, event, _):
         if frame.f_code is not MoveSink.__call__.__code__:
