@@ -130,6 +130,17 @@ class AveragingOptimizer(WrappedOptimizer):
         return False
 
     @torch.no_grad()
+    def eval(self) -> None:
+        """Put the center into the model, or a schedule-free inner optimizer into ``eval`` mode.
+
+        The second holds without a center. All ranks call it.
+        """
+        if self._own is None:
+            self._set_inner("eval")
+        else:
+            super().eval()
+
+    @torch.no_grad()
     def center_into(self, model: torch.nn.Module) -> None:
         """Copy the parameters (and buffers), which are equal on all ranks, into a model.
 
@@ -226,6 +237,7 @@ class AveragingOptimizer(WrappedOptimizer):
             ConfigError: it was closed before, or timeout_s is invalid; nothing was changed.
         """
         self._demand_finishable(timeout_s)
+        self.eval()
         self.close()
 
     def close(self, *, exchange: bool = True) -> None:  # noqa: ARG002 - as other optimizers

@@ -78,6 +78,7 @@ class ParameterServer(AveragingOptimizer, BoxOptimizer):
         parameters, frozen = averaged(optimizer)
         timeout_s = seconds("timeout_s", timeout_s)
         super().__init__(optimizer, box, name, **options)
+        self._own = None  # all workers have the same parameters
         self._frozen = frozen
         self._progress = box.create(
             f"{name}.progress", shape=2, dtype="int64", init=0, exist_ok=True
@@ -126,7 +127,8 @@ class ParameterServer(AveragingOptimizer, BoxOptimizer):
         self._rounds.close(in_order=self._is_in_order)
 
     def _take_center(self) -> None:
-        """Return: all workers have the same parameters."""
+        """Evaluate the own parameters, which all workers have."""
+        self._set_inner("eval")
 
     finish = BoxOptimizer.finish
     close = BoxOptimizer.close

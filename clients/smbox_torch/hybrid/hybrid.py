@@ -252,6 +252,7 @@ class HybridSGD(SyncGroup):
             self._share_rest()
             self._has_ended = True
             self._role.wait_for_groups(timeout_s)
+            self._set_inner("eval")  # a later one would change the center
             with self._leaving_if_lost():
                 self._exchange.to_center()
         self._own = None

@@ -113,6 +113,8 @@ class JoinedOptimizer(WrappedOptimizer):
             self._share_rest()
             self._end_once()
             self.team.finish(timeout_s)
+            if self._own is not None:
+                self._set_inner("eval")  # else a later eval would change the center
             self._take_center()
             self._forget_unshared()  # a state that is saved now has nothing to share
         self._own = None
@@ -129,7 +131,8 @@ class JoinedOptimizer(WrappedOptimizer):
         Raises:
             SmboxError: the last exchange failed; the worker has left the run nevertheless.
         """
-        if is_first := not self._is_closed:
+        is_first = not self._is_closed
+        if is_first and self._own is not None and self._own.are_saved:
             self.train()
         try:
             if exchange and is_first:

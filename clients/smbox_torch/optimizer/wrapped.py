@@ -7,7 +7,7 @@ import operator
 import os
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import torch
 import torch.distributed as dist
@@ -82,6 +82,7 @@ class WrappedOptimizer(HookedOptimizer):
                 optimizer=type(optimizer).__name__,
             )
         self.inner = optimizer
+        self._set_inner("train")  # it may be in eval mode, as after finish or a load
         self._may_warn = group is None  # until the first step
         self.rank = World.from_env(os.environ).rank
         super().__setstate__({"defaults": optimizer.defaults})
@@ -229,13 +230,26 @@ class WrappedOptimizer(HookedOptimizer):
             SmboxError: the center cannot be read; the model is unchanged.
         """
         if self._own is not None:
+            self._set_inner("train")  # its own point of the gradients is kept aside
             self._own.replace(self._take_center)
 
     @torch.no_grad()
     def train(self) -> None:
-        """Put the worker's own values back into the model; no effect if they are there."""
+        """Put the worker's own values back into the model; no effect if they are there.
+
+        It calls ``train`` of an inner optimizer that has it (schedule-free ones).
+        """
+        self._set_inner("train")
         if self._own is not None:
             self._own.restore()
+
+    def _set_inner(self, mode: Literal["train", "eval"]) -> None:
+        """Call ``train`` or ``eval`` of the inner optimizer, if it has them: they move x."""
+        method = getattr(self.inner, mode, None)
+        if callable(method) and not self._is_closed and self._is_unchanged():
+            method()
+            if self._given is not None:
+                self._remember()
 
     def _take_center(self) -> None:
         """Set the worker's own model to the center."""
