@@ -144,7 +144,7 @@ class BoxCallback(TrainerCallback):
 
     def on_train_begin(self, *_: Any, train_dataloader: Any, **__: Any) -> None:
         """Add the rank to the seed of a sampler that gets none from Trainer."""
-        sampler = getattr(train_dataloader, "batch_sampler", None)
+        sampler: Any = getattr(train_dataloader, "batch_sampler", None)
         if getattr(sampler, "dp_size", None) == 1:  # of transformers' "batch_rebalance"
             sampler.seed += World.from_env(os.environ).rank
 
