@@ -150,7 +150,8 @@ def _dtype(dtype: Any, init: Any) -> DType:
         try:
             return dtypes.of(np.dtype(dtype))
         except TypeError as error:
-            raise ConfigError('pass its name, such as "float32"', dtype=str(dtype)) from error
+            message = 'not an element type: pass its name, such as "float32"'
+            raise ConfigError(message, dtype=str(dtype)) from error
     array = None if init is None else typed_array(init)
     return dtypes.by_name("float32") if array is None else dtypes.of(array.dtype)
 
