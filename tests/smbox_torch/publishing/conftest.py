@@ -1,8 +1,8 @@
-"""A tensor of a subclass that has no memory of its own, and a box that calls a hook."""
+"""A publisher of a small state, a tensor without memory of its own, and a box with a hook."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -10,6 +10,41 @@ import torch
 from torch.utils._pytree import tree_map_only
 
 from smbox import Box
+from smbox_torch import Publisher
+
+State = dict[str, torch.Tensor]
+
+
+@pytest.fixture
+def state(request: pytest.FixtureRequest) -> State:
+    """Two tensors of ``SIZE`` zeros, a constant of the test's file, and a number."""
+    size = request.module.SIZE
+    return {"a": torch.zeros(size), "b": torch.zeros(size), "n": torch.tensor(0)}
+
+
+@pytest.fixture
+def publisher(box: Box, name: str, state: State) -> Iterator[Publisher]:
+    """A publisher of ``state``."""
+    with Publisher(box, name, state) as made:
+        yield made
+
+
+@pytest.fixture
+def publish() -> Callable[[Publisher, State, float], int]:
+    """``publish(publisher, state, value)``: fill the state with a value and publish it."""
+
+    def fill_and_publish(publisher: Publisher, state: State, value: float) -> int:
+        for tensor in state.values():
+            tensor.fill_(value)
+        return publisher.publish()
+
+    return fill_and_publish
+
+
+@pytest.fixture
+def values() -> Callable[[State], list[list[float]]]:
+    """``values(state)``: the different values of each tensor."""
+    return lambda state: [tensor.unique().tolist() for tensor in state.values()]
 
 
 class Wrapped(torch.Tensor):

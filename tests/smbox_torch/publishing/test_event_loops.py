@@ -10,7 +10,7 @@ import time
 import pytest
 import torch
 
-from smbox_torch import Publisher, Subscriber
+from smbox_torch import Subscriber
 from smbox_torch.publishing import subscriber as subscribing
 
 pytestmark = pytest.mark.shares
@@ -18,28 +18,7 @@ pytestmark = pytest.mark.shares
 SIZE = 1000
 
 
-@pytest.fixture
-def state() -> dict[str, torch.Tensor]:
-    return {"a": torch.zeros(SIZE), "b": torch.zeros(SIZE), "n": torch.tensor(0)}
-
-
-@pytest.fixture
-def publisher(box, name, state):
-    with Publisher(box, name, state) as publisher:
-        yield publisher
-
-
-def publish(publisher, state, value) -> int:
-    for tensor in state.values():
-        tensor.fill_(value)
-    return publisher.publish()
-
-
-def values(state) -> list[list[float]]:
-    return [tensor.unique().tolist() for tensor in state.values()]
-
-
-def test_pulls_of_an_event_loop(box, name, publisher, state):
+def test_pulls_of_an_event_loop(box, name, publisher, state, publish, values):
     subscriber = Subscriber(box, name)
     target = {key: torch.zeros_like(tensor) for key, tensor in state.items()}
 
@@ -62,7 +41,7 @@ def test_pulls_of_an_event_loop(box, name, publisher, state):
 
 
 def test_a_pull_that_checks_for_its_cancel_goes_on_waiting(
-    box, name, publisher, state, monkeypatch
+    box, name, publisher, state, monkeypatch, publish
 ):
     monkeypatch.setattr(subscribing, "POLL_S", 0.001)
     subscriber = Subscriber(box, name)
@@ -77,7 +56,7 @@ def test_a_pull_that_checks_for_its_cancel_goes_on_waiting(
     assert asyncio.run(follow()) == 1
 
 
-def test_a_cancelled_pull_is_over(box, name, publisher, state):
+def test_a_cancelled_pull_is_over(box, name, publisher, state, publish, values):
     subscriber = Subscriber(box, name)
     target = {key: torch.zeros_like(tensor) for key, tensor in state.items()}
 
@@ -96,7 +75,9 @@ def test_a_cancelled_pull_is_over(box, name, publisher, state):
     assert subscriber.pull(into=target) == 1
 
 
-def test_a_pull_that_is_cancelled_twice_is_over_too(box, name, publisher, state):
+def test_a_pull_that_is_cancelled_twice_is_over_too(
+    box, name, publisher, state, publish, values
+):
     subscriber = Subscriber(box, name)
     target = {key: torch.zeros_like(tensor) for key, tensor in state.items()}
     lost = []
@@ -119,7 +100,7 @@ def test_a_pull_that_is_cancelled_twice_is_over_too(box, name, publisher, state)
 
 
 def test_a_pull_that_the_end_of_asyncio_run_cancels_is_over(
-    box, name, publisher, state, hooked
+    box, name, publisher, state, hooked, publish, values
 ):
     publish(publisher, state, 1)
     reads, ended = threading.Event(), []

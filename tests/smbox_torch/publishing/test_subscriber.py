@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import math
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 import torch
@@ -15,28 +16,7 @@ pytestmark = pytest.mark.shares
 SIZE = 1 << 19  # 2 MiB of float32: four stripes
 
 
-@pytest.fixture
-def state() -> dict[str, torch.Tensor]:
-    return {"a": torch.zeros(SIZE), "b": torch.zeros(SIZE), "n": torch.tensor(0)}
-
-
-@pytest.fixture
-def publisher(box, name, state):
-    with Publisher(box, name, state) as publisher:
-        yield publisher
-
-
-def publish(publisher, state, value) -> int:
-    for tensor in state.values():
-        tensor.fill_(value)
-    return publisher.publish()
-
-
-def values(state) -> list[list[float]]:
-    return [tensor.unique().tolist() for tensor in state.values()]
-
-
-def test_a_pull_waits_for_a_newer_version(box, name, publisher, state):
+def test_a_pull_waits_for_a_newer_version(box, name, publisher, state, publish, values):
     with ThreadPoolExecutor(1) as pool:
         subscriber = Subscriber(box, name)
         first = pool.submit(subscriber.pull)
@@ -48,7 +28,9 @@ def test_a_pull_waits_for_a_newer_version(box, name, publisher, state):
     assert values(subscriber.state) == [[2], [2], [2]]
 
 
-def test_what_never_comes_is_told_and_changes_nothing(box, name, publisher, state):
+def test_what_never_comes_is_told_and_changes_nothing(
+    box, name, publisher, state, publish, values
+):
     subscriber = Subscriber(box, name)
     target = {key: torch.ones_like(tensor) for key, tensor in state.items()}
     with pytest.raises(smbox.RequestTimeoutError) as caught:
@@ -63,7 +45,7 @@ def test_what_never_comes_is_told_and_changes_nothing(box, name, publisher, stat
     assert values(subscriber.state) == [[2], [2], [2]]
 
 
-def test_names_choose_what_is_pulled(box, name, publisher, state):
+def test_names_choose_what_is_pulled(box, name, publisher, state, publish):
     publish(publisher, state, 3)
     subscriber = Subscriber(box, name)
     target = {"n": torch.tensor(1), "b": torch.zeros(SIZE, dtype=torch.bfloat16), "c": "else"}
@@ -74,7 +56,7 @@ def test_names_choose_what_is_pulled(box, name, publisher, state):
     assert dict(subscriber.state) == {}
 
 
-def test_names_that_are_not_there_are_told(box, name, publisher, state):
+def test_names_that_are_not_there_are_told(box, name, publisher, state, publish, values):
     publish(publisher, state, 5)
     subscriber = Subscriber(box, name)
     target = {key: tensor.clone().fill_(1) for key, tensor in state.items()}
@@ -92,21 +74,21 @@ class Overtaking:
     """Publishes twice just before certain reads of a buffer, so that it is overwritten.
 
     Args:
+        publish: fills ``state`` and publishes it.
         publisher: of ``state``, with two buffers.
         state: all of whose elements become the number of the version.
         reads: which reads of a buffer, counted from 0.
     """
 
-    def __init__(self, publisher, state, reads) -> None:
-        self._publisher = publisher
-        self._state = state
+    def __init__(self, publish, publisher, state, reads) -> None:
+        self._publish = partial(publish, publisher, state)
         self.reads = reads
         self.count = 0
         self.version = 0
 
     def publish(self) -> None:
         self.version += 1
-        assert publish(self._publisher, self._state, self.version) == self.version
+        assert self._publish(self.version) == self.version
 
     def __call__(self, verb, region) -> None:
         if verb == "get_nb":
@@ -119,9 +101,9 @@ class Overtaking:
 @pytest.mark.parametrize("read", range(3), ids=["before", "between", "after"])
 @pytest.mark.parametrize("names", [["a", "b", "n"], ["n", "a"]], ids=["all", "some"])
 def test_a_version_that_is_overwritten_while_it_is_read_is_never_seen(
-    box, name, publisher, state, hooked, names, read
+    box, name, publisher, state, hooked, names, read, publish, values
 ):
-    overtaking = Overtaking(publisher, state, reads={read})
+    overtaking = Overtaking(publish, publisher, state, reads={read})
     overtaking.publish()
     target = {key: torch.zeros_like(tensor) for key, tensor in state.items()}
     subscriber = Subscriber(hooked(box, overtaking), name)
@@ -149,8 +131,10 @@ def test_after_a_copy_that_failed_there_is_no_state(box, name, publisher, state,
     assert (dict(subscriber.state), subscriber.version) == ({}, 0)
 
 
-def test_a_reader_that_is_always_overtaken_is_told(box, name, publisher, state, hooked):
-    overtaking = Overtaking(publisher, state, reads=range(1, 1000, 3))
+def test_a_reader_that_is_always_overtaken_is_told(
+    box, name, publisher, state, hooked, publish, values
+):
+    overtaking = Overtaking(publish, publisher, state, reads=range(1, 1000, 3))
     overtaking.publish()
     target = {key: torch.full_like(tensor, 9) for key, tensor in state.items()}
     subscriber = Subscriber(hooked(box, overtaking), name)
@@ -164,7 +148,9 @@ def test_a_reader_that_is_always_overtaken_is_told(box, name, publisher, state, 
     assert values(target) == [[overtaking.version]] * 3
 
 
-def test_a_version_can_be_asked_for_by_number_as_long_as_it_is_kept(box, name, state):
+def test_a_version_can_be_asked_for_by_number_as_long_as_it_is_kept(
+    box, name, state, publish, values
+):
     subscriber = Subscriber(box, name)
     with Publisher(box, name, state, keep=3) as publisher, ThreadPoolExecutor(1) as pool:
         fourth = pool.submit(Subscriber(box, name).pull, version=4, timeout_s=60.0)
@@ -195,7 +181,9 @@ def test_a_version_can_be_asked_for_by_number_as_long_as_it_is_kept(box, name, s
         assert subscriber.version == 3
 
 
-def test_a_reader_goes_on_when_buffers_are_freed_under_it(box, name, state, hooked):
+def test_a_reader_goes_on_when_buffers_are_freed_under_it(
+    box, name, state, hooked, publish, values
+):
     """A successor's first publication frees the buffers of its predecessor."""
     with Publisher(box, name, state) as publisher:
         publish(publisher, state, 1)
@@ -211,7 +199,7 @@ def test_a_reader_goes_on_when_buffers_are_freed_under_it(box, name, state, hook
         assert values(subscriber.state) == [[2]] * 3
 
 
-def test_iteration_meets_each_newer_version(box, name, publisher, state):
+def test_iteration_meets_each_newer_version(box, name, publisher, state, publish, values):
     subscriber = Subscriber(box, name)
     publish(publisher, state, 1)
     found = []
