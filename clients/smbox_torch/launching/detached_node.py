@@ -14,7 +14,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -23,7 +22,8 @@ from typing import Final
 from smbox.errors import ConnectError
 from smbox.memory.superblock import remove_all
 from smbox_torch.launching.access import write_keys
-from smbox_torch.launching.node_keeper import RESTARTS_MAX, STEADY_S, STOPPED_MESSAGE
+from smbox_torch.launching.node_deaths import NodeDeaths
+from smbox_torch.launching.node_keeper import STOPPED_MESSAGE
 from smbox_torch.workers.reporter import parse
 
 SHELL: Final = ("/bin/sh", "-c", '("$@" 2>&1 && rm -r "$0") &')
@@ -99,10 +99,10 @@ class DetachedNode:
             ConnectError: another process stopped it, it died too often in a row, or a restart
                 failed; its memory was removed.
         """
-        deaths = 0
+        deaths = NodeDeaths()
         try:
             while True:
-                started_s = time.monotonic()
+                deaths.start()
                 for line in self._lines():
                     print(f"memory node: {line}", end="")
                 self._close_pipe()
@@ -110,9 +110,7 @@ class DetachedNode:
                     return
                 if not Path(self._folder.name).exists():  # the shell removes it after a stop
                     raise ConnectError(STOPPED_MESSAGE)
-                deaths = 1 if time.monotonic() - started_s > STEADY_S else deaths + 1
-                if deaths > RESTARTS_MAX:
-                    raise ConnectError(f"the memory node died {deaths} times in a row")
+                deaths.count()
                 print("the memory node died; starting it again on its memory")
                 self.start()
                 if self._is_ending.is_set():  # stop() has signalled the node that had died

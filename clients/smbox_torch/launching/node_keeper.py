@@ -16,12 +16,10 @@ from smbox.errors import ConfigError, ConnectError
 from smbox_torch.launching.children import Lines, Running, described, end_all, forget, listen
 from smbox_torch.launching.cluster import Plan
 from smbox_torch.launching.local_host import LOOPBACK, StartingHost
+from smbox_torch.launching.node_deaths import NodeDeaths
 from smbox_torch.workers.reporter import parse
 
 READY_S: Final = 60.0
-RESTARTS_MAX: Final = 5
-STEADY_S: Final = 60.0
-"""A node that ran for this time started correctly: its death resets the count of restarts."""
 POLL_S: Final = 0.1
 STOPPED_MESSAGE: Final = (
     "the memory node was stopped by SIGTERM or SIGINT, and a node that stops removes its"
@@ -64,8 +62,7 @@ class NodeKeeper:
         self._note = note
         self._name = f"run-{uuid.uuid4().hex[:12]}"
         self._ready: dict[str, Any] = {}
-        self._restarts = 0
-        self._started_s = 0.0
+        self._deaths = NodeDeaths()
         self.child: Running = self._start(self._bind())
 
     @property
@@ -105,12 +102,7 @@ class NodeKeeper:
         if self.child.exit_code == 0:
             raise ConnectError(STOPPED_MESSAGE)
         how = described(self.child.exit_code or 0)
-        lived_s = time.monotonic() - self._started_s
-        self._restarts = 1 if lived_s > STEADY_S else self._restarts + 1
-        if self._restarts > RESTARTS_MAX:
-            raise ConnectError(
-                f"the memory node died {self._restarts} times in a row", last=how
-            )
+        self._deaths.count(last=how)
         self._note(f"the memory node died ({how}); starting it again on its memory")
         address, self._ready = self.address, {}
         self.child = self._start(address)
@@ -127,7 +119,7 @@ class NodeKeeper:
             argv += ["--keys", self._plan.keys]
         if self._plan.insecure:
             argv += ["--insecure"]
-        self._started_s = time.monotonic()
+        self._deaths.start()
         return self._host.start(
             argv,
             self._env,

@@ -18,7 +18,7 @@ import smbox
 from smbox.errors import ConnectError, RegionFreedError
 from smbox.memory.layout import PREFIX
 from smbox.memory.segment import listing
-from smbox_torch.launching import detached_node
+from smbox_torch.launching import node_deaths
 from smbox_torch.launching.access import Access, made_keys
 from smbox_torch.launching.detached_node import DetachedNode
 
@@ -40,6 +40,17 @@ def serving(node: DetachedNode) -> Iterator[str]:
         assert not thread.is_alive()
 
 
+@contextmanager
+def used_over_tcp(node: DetachedNode, key: str) -> Iterator[smbox.Box]:
+    """Serve a node and connect to it; its memory is not mapped."""
+    with (
+        serving(node) as address,
+        Access(address, key).entered(TRANSPORT="tcp"),
+        smbox.connect() as box,
+    ):
+        yield box
+
+
 def segments(node: DetachedNode) -> list[str]:
     return listing(f"{PREFIX}{node._name}.")
 
@@ -59,11 +70,7 @@ def test_it_serves_clients_with_the_key_and_leaves_nothing(capsys):
 def test_a_node_that_is_killed_goes_on_with_its_memory(capsys):
     files, key = made_keys()
     node = DetachedNode(0, "16MiB", files, BIND)
-    with (
-        serving(node) as address,
-        Access(address, key).entered(TRANSPORT="tcp"),
-        smbox.connect() as box,
-    ):
+    with used_over_tcp(node, key) as box:
         region = box.create("a", shape=(4,), init=1.0)
         first = node._pid
         os.kill(first, signal.SIGKILL)
@@ -74,7 +81,7 @@ def test_a_node_that_is_killed_goes_on_with_its_memory(capsys):
 
 
 def test_a_node_that_dies_too_often_in_a_row_is_not_started_again(monkeypatch):
-    monkeypatch.setattr(detached_node, "RESTARTS_MAX", 0)
+    monkeypatch.setattr(node_deaths, "RESTARTS_MAX", 0)
     node = DetachedNode(0, "16MiB", made_keys()[0], BIND)
     node.start()
     first = node._pid
@@ -86,15 +93,11 @@ def test_a_node_that_dies_too_often_in_a_row_is_not_started_again(monkeypatch):
 
 
 def test_deaths_after_long_lives_are_not_in_a_row(monkeypatch):
-    monkeypatch.setattr(detached_node, "RESTARTS_MAX", 1)
-    monkeypatch.setattr(detached_node, "STEADY_S", 0.0)
+    monkeypatch.setattr(node_deaths, "RESTARTS_MAX", 1)
+    monkeypatch.setattr(node_deaths, "STEADY_S", 0.0)
     files, key = made_keys()
     node = DetachedNode(0, "16MiB", files, BIND)
-    with (
-        serving(node) as address,
-        Access(address, key).entered(TRANSPORT="tcp"),
-        smbox.connect() as box,
-    ):
+    with used_over_tcp(node, key) as box:
         kept = box.counter("kept")
         for count in range(3):
             assert kept.add(1, timeout_s=SOON_S) == count

@@ -12,7 +12,8 @@ from smbox.errors import ConfigError, ConnectError
 from smbox.memory.segment import Segment, listing, unlink
 from smbox_torch.launching.cluster import Plan
 from smbox_torch.launching.local_host import LocalHost
-from smbox_torch.launching.node_keeper import RESTARTS_MAX, STEADY_S, NodeKeeper, close_all
+from smbox_torch.launching.node_deaths import RESTARTS_MAX, STEADY_S
+from smbox_torch.launching.node_keeper import NodeKeeper, close_all
 
 GRACE_S = 0.5
 NODE = """
@@ -93,7 +94,7 @@ def test_a_node_that_is_stopped_ends_the_run_because_its_memory_is_gone(keep):
 def test_a_node_that_keeps_dying_is_given_up(keep):
     keeper, _ = keep()
     keeper.await_ready()
-    keeper._restarts = RESTARTS_MAX
+    keeper._deaths.in_a_row = RESTARTS_MAX
     kill(keeper)
     with selectors.DefaultSelector() as selector, pytest.raises(ConnectError, match="times"):
         keeper.restart(selector)
@@ -102,12 +103,12 @@ def test_a_node_that_keeps_dying_is_given_up(keep):
 def test_a_node_that_lived_long_may_die_again(keep):
     keeper, _ = keep()
     keeper.await_ready()
-    keeper._restarts = RESTARTS_MAX
-    keeper._started_s -= STEADY_S + 1
+    keeper._deaths.in_a_row = RESTARTS_MAX
+    keeper._deaths.started_s -= STEADY_S + 1
     kill(keeper)
     with selectors.DefaultSelector() as selector:
         keeper.restart(selector)
-    assert keeper._restarts == 1
+    assert keeper._deaths.in_a_row == 1
 
 
 def test_a_node_that_does_not_start_says_why(keep):
