@@ -31,9 +31,10 @@ import torch
 from smbox.box import Box
 from smbox.errors import ConfigError
 from smbox_torch.checks import lease
-from smbox_torch.hogwild.model import ModelTensors, TensorOwners, tensors_of
+from smbox_torch.hogwild.model import ModelTensors, tensors_of
 from smbox_torch.hogwild.state import SharedState
 from smbox_torch.model.matching import names_of
+from smbox_torch.model.module_slots import ModuleSlots
 from smbox_torch.model.order import order_of
 from smbox_torch.model.others import check_others, other_parameters
 from smbox_torch.model.places import check_places, places_of
@@ -77,9 +78,9 @@ class Hogwild(JoinedOptimizer):
         ConfigError: this process cannot map the memory, a tensor is on another device or has a
             dtype that regions do not support, the model has none of the parameters, the state
             cannot be shared, or another algorithm uses the name; the model is unchanged. From
-            ``step``: the model was loaded or moved, its tensors were replaced, a part of the
-            state would not be shared, or the inner optimizer cannot handle a sparse gradient;
-            no step was done.
+            ``step``: the model was loaded or moved, its tensors or modules were replaced, a
+            part of the state would not be shared, or the inner optimizer cannot handle a sparse
+            gradient; no step was done.
         LeaseLostError: from ``step``: another process has this worker's rank, or this is a
             forked child of the worker; no step was done.
         LayoutMismatchError: another model uses this name, or the same model with a different
@@ -105,7 +106,7 @@ class Hogwild(JoinedOptimizer):
         self._sharing = state
         self._tensors = tensors_of(optimizer, model)
         self._owner = model
-        self._owners = TensorOwners(model, self._tensors.every)
+        self._slots = ModuleSlots(model, self._tensors.every)
         self._check_others = partial(check_others, box, name, model, self._wrapped)
         own = self._own_name(name)
         self._views = self._map(box, name)
@@ -155,7 +156,7 @@ class Hogwild(JoinedOptimizer):
         check_sparse(self.inner)
         if self._state is not None:
             self._state.check()
-        self._owners.check()
+        self._slots.check()
         check_places(self._tensors.every, self._places, "the shared memory")
         if not self._has_begun and self._versions.have_changed():
             raise ConfigError(

@@ -18,7 +18,7 @@ from smbox_torch.hogwild.state import share
 from smbox_torch.model.flat import float_buffers, named_counts, named_floats, unique
 from smbox_torch.model.matching import counterparts, names_of, namesakes
 
-__all__ = ["ModelTensors", "TensorOwners", "tensors_of"]
+__all__ = ["ModelTensors", "tensors_of"]
 
 
 @dataclass(frozen=True)
@@ -129,33 +129,3 @@ def _check_on_cpu(tensors: Iterable[torch.Tensor]) -> None:
         raise ConfigError(
             "Hogwild's model is mapped memory: keep it on the CPU", devices=devices
         )
-
-
-class TensorOwners:
-    """The modules and names under which a model holds its shared tensors.
-
-    Args:
-        model: the model; None: nothing is checked.
-        tensors: the shared tensors of the model.
-    """
-
-    def __init__(self, model: torch.nn.Module | None, tensors: Sequence[torch.Tensor]) -> None:
-        shared = {id(tensor) for tensor in tensors}
-        self._owners = [
-            (module, name, tensor)
-            for module in (() if model is None else model.modules())
-            for kept in (module.named_parameters, module.named_buffers)
-            for name, tensor in kept(recurse=False, remove_duplicate=False)
-            if id(tensor) in shared
-        ]
-
-    def check(self) -> None:
-        """Raise ConfigError if a shared tensor of the model was replaced."""
-        for module, name, tensor in self._owners:
-            if getattr(module, name, None) is not tensor:
-                raise ConfigError(
-                    f"the model's {name} is another tensor now, which is not shared: change it"
-                    " in place (tensor.copy_(...)), or replace it before the optimizer is"
-                    " wrapped",
-                    module=type(module).__name__,
-                )

@@ -180,13 +180,26 @@ def test_a_tensor_that_is_replaced_after_wrapping_is_noticed(open_box, kept: str
         new = old.detach().clone()
         setattr(net[1], kept, nn.Parameter(new) if kept == "weight" else new)
         before = net[0].weight.tolist()
-        with pytest.raises(ConfigError, match=f"{kept} is another tensor"):
+        with pytest.raises(ConfigError, match=f"was replaced.*{kept}"):
             train(net, optimizer, range(1, 2))
         assert net[0].weight.tolist() == before
         delattr(net[1], kept)
-        with pytest.raises(ConfigError, match=f"{kept} is another tensor"):
+        with pytest.raises(ConfigError, match=f"was replaced.*{kept}"):
             optimizer.step()
-        setattr(net[1], kept, old)
+        (net[1].register_parameter if kept == "weight" else net[1].register_buffer)(kept, old)
+        train(net, optimizer, range(1, 2))
+
+
+def test_a_module_that_is_replaced_after_wrapping_is_noticed(open_box):
+    net = model()
+    with Hogwild(sgd(net), open_box(), "run", model=net) as optimizer:
+        train(net, optimizer, range(1))
+        old, net[3] = net[3], nn.Linear(5, 1)
+        before = net[0].weight.tolist()
+        with pytest.raises(ConfigError, match="was replaced"):
+            train(net, optimizer, range(1, 2))
+        assert net[0].weight.tolist() == before
+        net[3] = old
         train(net, optimizer, range(1, 2))
 
 
