@@ -36,11 +36,12 @@ from smbox_torch.hogwild.state import SharedState
 from smbox_torch.model.matching import names_of
 from smbox_torch.model.module_slots import ModuleSlots
 from smbox_torch.model.order import order_of
-from smbox_torch.model.others import check_others, other_parameters
+from smbox_torch.model.others import check_others
 from smbox_torch.model.places import check_places, places_of
 from smbox_torch.model.restoring import pairs_of
 from smbox_torch.model.sparse_gradients import check_sparse
 from smbox_torch.model.tensor_versions import TensorVersions
+from smbox_torch.optimizer.center_copy import CenterCopy
 from smbox_torch.optimizer.checkpoint import checkpoint, is_plain
 from smbox_torch.optimizer.joined import JoinedOptimizer
 from smbox_torch.optimizer.stats import Recorder, Stats
@@ -201,8 +202,13 @@ class Hogwild(JoinedOptimizer):
                 optimizer has several groups without names, so that the order is unknown; the
                 model is unchanged.
         """
-        center, others = self._evaluated_center(), other_parameters(self._owner, self._wrapped)
-        center.into(model, self._tensors, self.inner, self._owner, others)
+        own, center, groups = self._tensors, self._evaluated_center(), len(self.param_groups)
+        filling = CenterCopy(model, names_of(self.inner, self._owner))
+        filling.parameters(own.parameters, center.parameters, groups=groups)
+        filling.statistics(own.statistics, center.statistics)
+        filling.counts(own.counts, center.counts)
+        filling.others(self._owner, self._wrapped)
+        filling.fill()
         self._versions.record()
 
     def state_dict(self) -> dict[str, Any]:

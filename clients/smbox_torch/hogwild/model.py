@@ -6,7 +6,7 @@ are integer buffers, such as its ``num_batches_tracked``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
@@ -15,8 +15,7 @@ import torch
 from smbox.box import Box
 from smbox.errors import ConfigError
 from smbox_torch.hogwild.state import share
-from smbox_torch.model.flat import float_buffers, named_counts, named_floats, unique
-from smbox_torch.model.matching import counterparts, names_of, namesakes
+from smbox_torch.model.flat import float_buffers, named_counts, unique
 
 __all__ = ["ModelTensors", "tensors_of"]
 
@@ -71,38 +70,6 @@ class ModelTensors:
         """Make these tensors views of the shared memory."""
         for tensor, view in zip(self.every, views.every, strict=True):
             tensor.data = view
-
-    @torch.no_grad()
-    def into(
-        self,
-        model: torch.nn.Module,
-        own: ModelTensors,
-        optimizer: torch.optim.Optimizer,
-        owner: torch.nn.Module | None,
-        others: Sequence[torch.Tensor],
-    ) -> None:
-        """Copy these values into another model.
-
-        Args:
-            model: the target; it may be the worker's own model.
-            own: the worker's tensors that correspond to these values.
-            optimizer: the optimizer of these tensors; its groups may name them.
-            owner: the model that has these tensors, or None.
-            others: its parameters that the optimizer does not have.
-
-        Raises:
-            ConfigError: the tensors differ, or their order is unknown; nothing was copied.
-        """
-        names, groups = names_of(optimizer, owner), len(optimizer.param_groups)
-        parameters = dict(model.named_parameters())
-        targets = counterparts(own.parameters, names, parameters, groups=groups)
-        targets |= counterparts(own.statistics, names, named_floats(model))
-        if own.counts:
-            targets |= counterparts(own.counts, names, named_counts(model))
-        for target, source in namesakes(others, names, parameters):
-            target.copy_(source)
-        for tensor, source in zip(own.every, self.every, strict=True):
-            targets[id(tensor)].copy_(source)
 
 
 def tensors_of(optimizer: torch.optim.Optimizer, model: torch.nn.Module | None) -> ModelTensors:

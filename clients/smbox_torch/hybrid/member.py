@@ -11,7 +11,14 @@ import smbox
 from smbox.errors import ConfigError
 from smbox_torch.boxes import BoxLike, check_box
 from smbox_torch.checks import check_model
-from smbox_torch.model.flat import FlatBuffer, FlatParameters, float_buffers, other_buffers
+from smbox_torch.model.flat import (
+    FlatBuffer,
+    FlatParameters,
+    float_buffers,
+    named_counts,
+    other_buffers,
+    unique,
+)
 from smbox_torch.model.matching import names_of
 from smbox_torch.model.precision import Precision
 from smbox_torch.model.restoring import check_same_model, restore
@@ -92,11 +99,12 @@ class HybridMember:
         """
         filling = CenterCopy(model, self._names)
         center, *beside = self._centers()
-        filling.parameters(center, groups=len(self.inner.param_groups))
-        for statistics in beside:
-            filling.statistics(statistics)
+        groups = len(self.inner.param_groups)
+        filling.parameters(center.flat.tensors, center.tensors(), groups=groups)
+        for each in beside:
+            filling.statistics(each.flat.tensors, each.tensors())
         if self._model is not None:
-            filling.counts(self._model)
+            filling.counts(unique(named_counts(self._model).values()))
         filling.others(self._model, self._parameters.tensors)
         filling.fill()
 

@@ -125,6 +125,13 @@ class Center:
             region.get(out=as_array(copies[buffer.dtype]))
         return copies
 
+    def tensors(self) -> list[torch.Tensor]:
+        """Return the same copy as one tensor for each of ``flat.tensors``, in their order."""
+        found: dict[int, torch.Tensor] = {}
+        for (buffer, _), values in zip(self, self.values().values(), strict=True):
+            found.update(zip(map(id, buffer.tensors), buffer.split(values), strict=True))
+        return [found[id(tensor)] for tensor in self.flat.tensors]
+
     def put(self, values: dict[str, torch.Tensor]) -> None:
         """Overwrite the center with what :meth:`values` returned."""
         for buffer, region in self:

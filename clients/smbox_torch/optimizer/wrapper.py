@@ -18,7 +18,7 @@ import torch
 from smbox import Member
 from smbox_torch.boxes import BoxLike
 from smbox_torch.model.device import await_device
-from smbox_torch.model.flat import FlatParameters, checked, other_buffers
+from smbox_torch.model.flat import FlatParameters, checked, named_counts, other_buffers, unique
 from smbox_torch.model.matching import names_of
 from smbox_torch.model.module_slots import ModuleSlots
 from smbox_torch.model.order import order_of
@@ -222,12 +222,13 @@ class BoxOptimizer(JoinedOptimizer):
                 groups without names); the model is unchanged.
         """
         filling = CenterCopy(model, self._names)
-        filling.parameters(self._evaluated_center(), groups=len(self.param_groups))
+        center, groups = self._evaluated_center(), len(self.param_groups)
+        filling.parameters(center.flat.tensors, center.tensors(), groups=groups)
         if self.buffers is not None:
-            filling.statistics(self.buffers)
+            filling.statistics(self.buffers.flat.tensors, self.buffers.tensors())
         if self._model is not None:
             self.counts.share()
-            filling.counts(self._model)
+            filling.counts(unique(named_counts(self._model).values()))
         filling.others(self._model, self._wrapped)
         filling.fill()
         self._remember_filled(model)
