@@ -14,9 +14,9 @@ from smbox.errors import ConfigError
 from smbox_torch.averaging.gradient_rounds import GradientRounds
 from smbox_torch.checks import real
 from smbox_torch.model.flat import unique
-from smbox_torch.model.matching import counterparts, names_of, namesakes
-from smbox_torch.model.others import other_parameters
+from smbox_torch.model.matching import names_of
 from smbox_torch.model.restoring import pairs_of
+from smbox_torch.optimizer.center_copy import CenterCopy
 from smbox_torch.optimizer.checkpoint import checkpoint, is_plain
 from smbox_torch.optimizer.stats import Stats
 from smbox_torch.optimizer.wrapped import WrappedOptimizer
@@ -140,7 +140,6 @@ class AveragingOptimizer(WrappedOptimizer):
         else:
             super().eval()
 
-    @torch.no_grad()
     def center_into(self, model: torch.nn.Module) -> None:
         """Copy the parameters (and buffers), which are equal on all ranks, into a model.
 
@@ -154,18 +153,12 @@ class AveragingOptimizer(WrappedOptimizer):
                 optimizer has several groups without names, so that the order is unknown; the
                 model is unchanged.
         """
-        own = unique(self._members())
-        names, groups = names_of(self.inner, self._model), len(self.param_groups)
-        targets = counterparts(own, names, dict(model.named_parameters()), groups=groups)
-        if self._model is not None:
-            buffers = unique(self._model.buffers())
-            targets |= counterparts(buffers, names, dict(model.named_buffers()))
-            own += buffers
-        parameters = dict(model.named_parameters())
-        for target, other in namesakes(other_parameters(self._model, own), names, parameters):
-            target.copy_(other)
-        for tensor in own:
-            targets[id(tensor)].copy_(tensor)
+        parameters, buffers = self._held()
+        filling = CenterCopy(model, names_of(self.inner, self._model))
+        filling.parameters(parameters, parameters, groups=len(self.param_groups))
+        filling.buffers(buffers)
+        filling.others(self._model, parameters)
+        filling.fill()
 
     def _held(self) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
         """Return parameters and buffers, each once."""

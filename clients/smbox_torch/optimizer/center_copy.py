@@ -49,6 +49,10 @@ class CenterCopy:
         """Add integer buffers, by default with their own values; raises as ``statistics``."""
         self._add(own, own if values is None else values, named_counts(self._model))
 
+    def buffers(self, own: Tensors) -> None:
+        """Add buffers of any dtype with their own values; raises as ``statistics``."""
+        self._add(own, own, dict(self._model.named_buffers()))
+
     def _add(
         self,
         own: Tensors,
