@@ -109,6 +109,9 @@ class Hogwild(JoinedOptimizer):
         self._owner = model
         self._slots = ModuleSlots(model, self._tensors.every)
         self._check_others = partial(check_others, box, name, model, self._wrapped)
+        order = order_of(self._tensors.parameters, names_of(optimizer, model))
+        every, agreed = self._tensors.every, self._agreed()
+        claim(box, name, type(self).__name__, every, agreed, order=order)
         own = self._own_name(name)
         self._views = self._map(box, name)
         self._places = places_of(self._views.every)
@@ -140,14 +143,8 @@ class Hogwild(JoinedOptimizer):
         """Return the name under which workers share one model."""
         return name
 
-    def _claim(self, box: Box, name: str) -> None:
-        """Claim the name, or check that this worker has the model of the first one."""
-        order = order_of(self._tensors.parameters, names_of(self.inner, self._owner))
-        claim(box, name, type(self).__name__, self._tensors.every, self._agreed(), order=order)
-
     def _map(self, box: Box, name: str) -> ModelTensors:
         """Return the shared tensors that replace the model's."""
-        self._claim(box, name)
         (views,) = self._tensors.views(box, name)
         return views
 

@@ -144,7 +144,6 @@ class HogwildPP(Hogwild):
 
     def _map(self, box: Box, name: str) -> ModelTensors:
         """Create or map the models of all clusters, with the first worker's values."""
-        self._claim(box, name)
         self._models = self._tensors.views(box, name, self.clusters)
         return self._models[self.cluster]
 
