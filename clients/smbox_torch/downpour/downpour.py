@@ -67,9 +67,8 @@ class Downpour(BoxOptimizer):
     def _advance(self) -> None:
         self._local_step()
         push, fetch = self.steps % self.n_push == 0, self.steps % self.n_fetch == 0
-        if not (push or fetch):
-            return
-        self._exchange(push=push, fetch=fetch)
+        if push or fetch:
+            self._exchange(push=push, fetch=fetch)
 
     def _exchange(self, *, push: bool, fetch: bool) -> None:
         nbytes = self._exchange_nbytes(push=push, fetch=fetch)
@@ -83,8 +82,7 @@ class Downpour(BoxOptimizer):
 
     def _exchange_nbytes(self, *, push: bool, fetch: bool) -> int:
         """Return the bytes of an exchange; the answer to push and fetch is the center."""
-        both = push and fetch
-        return self.center.sent_nbytes + (self.center.nbytes if both else 0)
+        return self.center.sent_nbytes + (self.center.nbytes if push and fetch else 0)
 
     def _transfer(self, *, push: bool, fetch: bool) -> None:
         """Push, fetch, or do both in one operation."""

@@ -67,8 +67,8 @@ class PartialPush:
                 " timed out: call again, or continue from a checkpoint"
             )
         unsent = values[at]
-        whole = [(0, unsent.nbytes)] if outcome == "all" else handle.ranges_done()
-        for first, limit in whole:
+        done = [(0, unsent.nbytes)] if outcome == "all" else handle.ranges_done()
+        for first, limit in done:
             unsent[first // unsent.itemsize : limit // unsent.itemsize] = 0
         self._in_doubt = None
 

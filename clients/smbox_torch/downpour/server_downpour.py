@@ -129,9 +129,8 @@ class ServerDownpour(BoxOptimizer):
         self._local_step()
         self._outside_changes.rebase()
         push, fetch = self.steps % self.n_push == 0, self.steps % self.n_fetch == 0
-        if not (push or fetch):
-            return
-        self._exchange(push=push, fetch=fetch)
+        if push or fetch:
+            self._exchange(push=push, fetch=fetch)
 
     def _settle(self) -> None:
         """Find out what to push; RequestTimeoutError if the node does not say what it has."""

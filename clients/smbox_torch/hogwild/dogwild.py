@@ -190,9 +190,7 @@ class Dogwild(BoxOptimizer):
             for first in range(0, buffer.size, chunk):
                 piece = slice(first, min(first + chunk, buffer.size))
                 move(weights[piece], buffer.host[piece], sums[piece], waiting[piece])
-        moved = (
-            3 if self.is_master else 2
-        )  # the master also sends the zeros that replace the gradients
+        moved = 3 if self.is_master else 2  # a master also sends zeros, which replace gradients
         nbytes = moved * self.center.nbytes + self._statistics.stream(FUSED_MOVING_RATE)
         if steps != self._shared_steps:
             self._note_shared(steps)
