@@ -124,8 +124,8 @@ class ServerDownpour(BoxOptimizer):
         self.flat.attach_gradients()
         self._settle()
         for buffer, gathered in zip(self.flat.buffers, self.gathered, strict=True):
-            if buffer.gradient is not None:
-                np.add(gathered, as_array(buffer.gradient.cpu()), out=gathered)
+            assert buffer.gradient is not None, "attached"
+            np.add(gathered, as_array(buffer.gradient.cpu()), out=gathered)
         self._local_step()
         self._outside_changes.rebase()
         push, fetch = self.steps % self.n_push == 0, self.steps % self.n_fetch == 0

@@ -124,6 +124,7 @@ class FlatBuffer:
         wire: dtype in which they are sent.
         tensors: the tensors that are views, in the order of their elements.
         flat: ``[P]`` on the tensors' device.
+        gradient: gradients as ``[P]`` on that device; None until they are attached.
         master: the values of ``flat`` in the center's dtype.
         host: ``[P]`` array of the center's dtype: the memory of ``wide`` itself on the CPU,
             else its pinned copy in host memory.
@@ -145,7 +146,7 @@ class FlatBuffer:
             for tensor, view in zip(self.tensors, views, strict=True):
                 view.copy_(tensor)
                 tensor.data = view
-        self._gradient: torch.Tensor | None = None
+        self.gradient: torch.Tensor | None = None
         self.master = Master(self.flat, wide)
         self._twin = self.wide if first.device.type == "cpu" else host_like(self.wide)
         self.host: NDArray[Any] = as_array(self._twin)
@@ -160,11 +161,6 @@ class FlatBuffer:
     def wide(self) -> torch.Tensor:
         """The master's values, ``[P]`` on the tensors' device; ``flat`` if dtypes are equal."""
         return self.master.wide
-
-    @property
-    def gradient(self) -> torch.Tensor | None:
-        """Gradients as ``[P]``, or None if they are not attached."""
-        return self._gradient
 
     def split(self, flat: torch.Tensor) -> list[torch.Tensor]:
         """View a ``[P]`` tensor as one tensor per member, in the members' shapes."""
@@ -182,9 +178,9 @@ class FlatBuffer:
         without a gradient gets none, because an optimizer would decay a member with a zero
         gradient. Its part of the buffer is zero.
         """
-        if self._gradient is None:
-            self._gradient = torch.zeros_like(self.flat)
-        for tensor, view in zip(self.tensors, self.split(self._gradient), strict=True):
+        if self.gradient is None:
+            self.gradient = torch.zeros_like(self.flat)
+        for tensor, view in zip(self.tensors, self.split(self.gradient), strict=True):
             if tensor.grad is None:
                 view.zero_()
                 if not tensor.requires_grad:
@@ -198,9 +194,9 @@ class FlatBuffer:
     def zero_gradients(self) -> None:
         """Set gradients to zero in place, those of frozen members to None; see ``check``."""
         self.check()  # torch rejects a gradient of another dtype than the member's
-        if self._gradient is not None:
-            self._gradient.zero_()
-            for tensor, view in zip(self.tensors, self.split(self._gradient), strict=True):
+        if self.gradient is not None:
+            self.gradient.zero_()
+            for tensor, view in zip(self.tensors, self.split(self.gradient), strict=True):
                 tensor.grad = view if tensor.requires_grad else None
 
     def load(self) -> NDArray[Any]:
