@@ -175,7 +175,7 @@ class HybridMember:
         force: bool = False,  # noqa: ARG002 - the root restores the center
     ) -> None:
         """Resume from the ``state_dict`` of a rank."""
-        check_same_model(state_dict, self._parameters, self._statistics)
+        check_same_model(state_dict, self._parameters, self._statistics, self._counts)
         load_inner(self.inner, state_dict["inner"])
         self.own.restore()
         restore(state_dict, self._parameters, self._statistics, self._counts)

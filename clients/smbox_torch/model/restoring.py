@@ -14,7 +14,10 @@ __all__ = ["check_same_model", "pairs_of", "restore"]
 
 
 def check_same_model(
-    state_dict: dict[str, Any], parameters: FlatParameters, statistics: FlatParameters | None
+    state_dict: dict[str, Any],
+    parameters: FlatParameters,
+    statistics: FlatParameters | None,
+    counts: Sequence[torch.Tensor],
 ) -> None:
     """Check that a checkpoint can be restored into a model.
 
@@ -27,18 +30,27 @@ def check_same_model(
             saved=state_dict["shapes"],
             own=parameters.shapes,
         )
-    saved, own = state_dict["buffers"], {} if statistics is None else statistics.sizes
-    if _sizes(state_dict["parameters"]) != parameters.sizes or _sizes(saved) != own:
+    saved = [
+        _sizes(state_dict["parameters"]),
+        _sizes(state_dict["buffers"]),
+        _shapes(state_dict["counts"]),
+    ]
+    own = [parameters.sizes, {} if statistics is None else statistics.sizes, _shapes(counts)]
+    if saved != own:
         raise ConfigError(
             "this state belongs to another model: dtypes or buffers differ; pass model= as it"
             " was passed when the state was saved",
-            saved=[_sizes(state_dict["parameters"]), _sizes(saved)],
-            own=[parameters.sizes, own],
+            saved=saved,
+            own=own,
         )
 
 
 def _sizes(values: dict[str, torch.Tensor]) -> dict[str, int]:
     return {dtype: tensor.numel() for dtype, tensor in values.items()}
+
+
+def _shapes(tensors: Sequence[torch.Tensor]) -> list[tuple[int, ...]]:
+    return [tuple(tensor.shape) for tensor in tensors]
 
 
 def restore(
@@ -51,7 +63,7 @@ def restore(
     parameters.set(state_dict["parameters"])
     if statistics is not None:
         statistics.set(state_dict["buffers"])
-    for count, saved in zip(counts, state_dict["counts"], strict=False):
+    for count, saved in zip(counts, state_dict["counts"], strict=True):
         count.copy_(saved)
 
 
@@ -63,7 +75,6 @@ def pairs_of(
     Raises:
         ConfigError: the saved tensors have other shapes.
     """
-    shapes = [[tuple(tensor.shape) for tensor in each] for each in (own, saved)]
-    if shapes[0] != shapes[1]:
-        raise ConfigError("this state belongs to another model", shapes=shapes[1])
+    if _shapes(own) != _shapes(saved):
+        raise ConfigError("this state belongs to another model", shapes=_shapes(saved))
     return list(zip(own, saved, strict=True))

@@ -274,7 +274,7 @@ class BoxOptimizer(JoinedOptimizer):
             return
         self._demand_loadable(state_dict, type(self).__name__)
         statistics = None if self.buffers is None else self.buffers.flat
-        check_same_model(state_dict, self.flat, statistics)
+        check_same_model(state_dict, self.flat, statistics, self._counts)
         self.train()
         self._load_inner(state_dict["inner"])
         self.steps = state_dict["steps"]

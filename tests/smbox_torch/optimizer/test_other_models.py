@@ -38,6 +38,12 @@ def with_buffers() -> torch.nn.Module:
     return torch.nn.Sequential(wide(), torch.nn.BatchNorm1d(4))
 
 
+def with_positions(length: int) -> torch.nn.Module:
+    model = wide()
+    model.register_buffer("positions", torch.arange(length))
+    return model
+
+
 OTHERS: dict[str, Callable[[], torch.nn.Module]] = {
     "other shapes, as many elements": lambda: torch.nn.ParameterList(
         [torch.zeros(3, 4), torch.zeros(4)]
@@ -101,3 +107,17 @@ def test_a_state_is_loaded_with_model_as_it_was_saved(
     with wrapped(kind, box, with_buffers(), names=names) as mine:
         mine.load_state_dict(state)
         assert mine.steps == 1
+
+
+@pytest.mark.parametrize("kind", [EASGD, HybridSGD])
+@pytest.mark.parametrize("length", [1, 3])
+def test_a_state_with_other_integer_buffers_is_refused(kind: type, length: int, box: smbox.Box):
+    state = state_of(kind, box, with_positions(length), names=True)
+    model = with_positions(2)
+    before = copy.deepcopy(model.state_dict())
+    with wrapped(kind, box, model, names=True) as mine:
+        with pytest.raises(ConfigError, match="another model"):
+            mine.load_state_dict(state)
+        assert (mine.steps, mine.param_groups[0]["lr"]) == (0, 0.1)
+        for name, value in model.state_dict().items():
+            assert torch.equal(value, before[name])
