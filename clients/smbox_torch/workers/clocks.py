@@ -5,19 +5,16 @@ from __future__ import annotations
 import os
 import time
 from contextlib import suppress
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from smbox.errors import ConfigError, RequestTimeoutError
+from smbox.roster import CAPACITY
 from smbox_torch.boxes import BoxLike
 from smbox_torch.workers.team import Team
 
 __all__ = ["Clocks"]
-
-RANKS_MAX: Final = 1024
-"""Number of clocks: the maximum number of members of a run."""
 
 
 def left(clock: int) -> int:
@@ -35,24 +32,19 @@ class Clocks:
 
     Args:
         box: the memory.
-        name: name of the region, ``i64[RANKS_MAX]``; negative: ``left(clock)``.
+        name: name of the region, ``i64[CAPACITY]``; negative: ``left(clock)``.
         team: the workers. If the others wait for this worker from their start on, its clock
             begins at 0, or at the predecessor's if it continues the predecessor's steps.
             Otherwise it continues from the last clock of its rank, and if the earlier
             worker of this rank left, or this worker joined a running run, at least from the
             slowest clock of the other workers.
-
-    Raises:
-        ConfigError: there are more workers than clocks; nothing was created.
     """
 
     def __init__(self, box: BoxLike, name: str, team: Team) -> None:
-        if max(team.rank + 1, team.size) > RANKS_MAX:
-            raise ConfigError(f"at most {RANKS_MAX} workers have clocks", workers=team.size)
         self._team = team
         self._has_left = False
         self._pid = os.getpid()
-        self._all = box.create(name, shape=RANKS_MAX, dtype="int64", init=0, exist_ok=True)
+        self._all = box.create(name, shape=CAPACITY, dtype="int64", init=0, exist_ok=True)
         self._mine = self._all[team.rank : team.rank + 1]
         word = self.mine
         if team.is_first:
@@ -67,7 +59,7 @@ class Clocks:
         return int(self._mine.get()[0])
 
     def read(self) -> NDArray[np.int64]:
-        """Return the current clocks of all ranks, ``i64[RANKS_MAX]``."""
+        """Return the current clocks of all ranks, ``i64[CAPACITY]``."""
         return self._all.get()
 
     def present(self) -> dict[int, int]:
@@ -75,7 +67,7 @@ class Clocks:
 
         A worker that never joined has clock 0.
         """
-        ranks = [rank for rank in self._team.present() if rank < RANKS_MAX]
+        ranks = self._team.present()
         never_came = self._team.never_came()  # first: one of them may join meanwhile
         clocks = self.read()
         clocks[never_came] = 0

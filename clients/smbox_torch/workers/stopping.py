@@ -22,9 +22,9 @@ import numpy as np
 
 from smbox.errors import ConfigError
 from smbox.head import check_prefix
+from smbox.roster import CAPACITY
 from smbox_torch.boxes import BoxLike, check_box
 from smbox_torch.checks import whole
-from smbox_torch.workers.clocks import RANKS_MAX
 from smbox_torch.workers.joining import LEASE_S, Workers, team_of
 from smbox_torch.workers.launch import launch_of
 
@@ -82,7 +82,7 @@ class Stopping:
         weakref.finalize(self, self._team.leave).atexit = False
         self.iterations = self._team.begins_at
         self._all = box.create(
-            f"{name}.stop.iterations", shape=RANKS_MAX, dtype="int64", init=0, exist_ok=True
+            f"{name}.stop.iterations", shape=CAPACITY, dtype="int64", init=0, exist_ok=True
         )
         own = self._team.rank
         self._mine = self._all[own : own + 1]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from smbox.errors import ConfigError, RequestTimeoutError
 from smbox.testing.model_box import ModelBox
-from smbox_torch.workers.clocks import RANKS_MAX, Clocks
+from smbox_torch.workers.clocks import Clocks
 from smbox_torch.workers.team import FixedTeam
 
 
@@ -96,11 +96,6 @@ def test_a_restarted_worker_goes_on_with_its_clock():
     box = ModelBox()
     clocks_of(box, 0, 1).tick()
     assert clocks_of(box, 0, 1).mine == 1
-
-
-def test_more_workers_than_clocks_are_refused():
-    with pytest.raises(ConfigError):
-        clocks_of(ModelBox(), 0, RANKS_MAX + 1)
 
 
 def test_who_left_does_not_tick():

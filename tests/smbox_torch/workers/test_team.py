@@ -9,7 +9,7 @@ import smbox
 from smbox import Member
 from smbox.errors import ConfigError
 from smbox.member_record import Record
-from smbox.roster import View
+from smbox.roster import CAPACITY, View
 from smbox.testing.model_box import ModelBox
 from smbox_torch.workers.joining import check_workers, team_of
 from smbox_torch.workers.team import FixedTeam, JoinedTeam
@@ -38,6 +38,8 @@ def test_nobody_says_it_is_an_error_that_names_the_cures():
 def test_impossible_numbers_are_refused():
     with pytest.raises(ConfigError):
         check_workers(0, {})
+    with pytest.raises(ConfigError, match=f"at most {CAPACITY} workers"):
+        team_of(ModelBox(), "run", CAPACITY + 1, env={})
     with pytest.raises(ConfigError, match=r"WORLD_SIZE.*two"):
         check_workers(None, {"RANK": "0", "WORLD_SIZE": "two"})
     for rank in (-1, 2):
