@@ -124,8 +124,7 @@ class Dogwild(BoxOptimizer):
 
     def _advance(self) -> None:
         self._begin_exchange()
-        if self._stream is not None:
-            self._stream.check()
+        self._demand_streamer()
         own = [(parameter, parameter.grad) for parameter in self.flat.tensors]
         try:
             self._hand_over_all()
@@ -141,6 +140,19 @@ class Dogwild(BoxOptimizer):
             else:
                 buffer.store()
         self._statistics.hand_over()
+
+    def _demand_streamer(self) -> None:
+        """Raise the error that ended the streamer, or ConfigError if it was raised before."""
+        if self._stream is None:
+            return
+        has_ended = self._stream.has_ended  # first: it may end meanwhile
+        self._stream.check()
+        if has_ended:
+            raise ConfigError(
+                "the streamer has ended with the error that an earlier step raised: close this"
+                " optimizer, and wrap the inner one again",
+                rank=self.rank,
+            )
 
     def _hand_over_all(self) -> None:
         with self._handing_over:

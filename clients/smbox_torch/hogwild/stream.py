@@ -39,6 +39,11 @@ class Stream:
         finally:
             self._ended.set()
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the thread has ended; ``check`` then knows the exception that ended it."""
+        return self._ended.is_set()
+
     def check(self) -> None:
         """Raise the exception that ended the thread, once."""
         error, self._error = self._error, None

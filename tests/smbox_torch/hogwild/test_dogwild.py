@@ -159,8 +159,9 @@ def test_a_streamer_that_fails_ends_the_next_step():
 
     one.optimizer._work = fail
     one.optimizer._stream._thread.join(LONG_S)
-    with pytest.raises(ConnectionError):
-        one.run()
+    for error in (ConnectionError, ConfigError, ConfigError):  # further steps reach nobody
+        with pytest.raises(error, match=r"is gone|streamer has ended"):
+            one.run()
     one.optimizer.close()
 
 
