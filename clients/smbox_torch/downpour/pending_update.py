@@ -73,8 +73,8 @@ class PendingUpdate:
                 it has applied. Nothing changed.
         """
         self._settle()
-        self._is_based = False
         try:
+            self._is_based = False
             self._collect()
             yield
         finally:

@@ -126,8 +126,10 @@ class ServerDownpour(BoxOptimizer):
         for buffer, gathered in zip(self.flat.buffers, self.gathered, strict=True):
             assert buffer.gradient is not None, "attached"
             np.add(gathered, as_array(buffer.gradient.cpu()), out=gathered)
-        self._local_step()
-        self._outside_changes.rebase()
+        try:
+            self._local_step()
+        finally:
+            self._outside_changes.rebase()  # the step itself is not an outside change
         push, fetch = self.steps % self.n_push == 0, self.steps % self.n_fetch == 0
         if push or fetch:
             self._exchange(push=push, fetch=fetch)

@@ -1,4 +1,4 @@
-"""Tests of ServerDownpour after a push that failed or timed out."""
+"""Tests of ServerDownpour after a step or a push that failed or timed out."""
 
 from __future__ import annotations
 
@@ -145,3 +145,20 @@ def test_a_fetch_that_timed_out_repeats_no_step_of_others(monkeypatch):
             step()
     step()
     assert centers(box) == [[-23.0] * 4] * 2
+
+
+def test_a_gradient_whose_step_is_interrupted_counts_once():
+    box, x = ModelBox(), torch.nn.Parameter(torch.zeros(1))
+    sgd, plain = torch.optim.SGD([x], lr=1.0), {"momentum": 0.0}
+    one = ServerDownpour(sgd, box, "run", server="momentum", settings=plain, workers=1)
+
+    def interrupt(*_: object) -> None:
+        hook.remove()
+        raise KeyboardInterrupt
+
+    hook = sgd.register_step_post_hook(interrupt)
+    x.grad = -torch.ones(1)
+    with pytest.raises(KeyboardInterrupt):
+        one.step()
+    one.step()
+    assert (box.attach("run.float32").get().item(), x.item()) == (2.0, 2.0)
