@@ -86,11 +86,11 @@ class Phase:
         if origin == self.origin:
             yield False
             return
-        is_mine = self._take()
-        if not is_mine:
-            self._await_use()
-        after = FRESH
+        is_mine, after = False, FRESH
         try:
+            is_mine = self._take()
+            if not is_mine:
+                self._await_use()
             yield is_mine
             after = IN_USE
         finally:

@@ -5,6 +5,7 @@ import threading
 import pytest
 
 from smbox.errors import RequestTimeoutError
+from smbox.testing.interrupts import interrupted
 from smbox.testing.model_box import ModelBox
 from smbox_torch.workers import phase
 from smbox_torch.workers.phase import FRESH, IN_USE, Phase, of_this_start
@@ -46,6 +47,17 @@ def test_memory_in_use_is_not_restored():
     with Phase(box, "run").restoring() as is_mine:
         assert not is_mine
     assert box.counter("run.phase").value == IN_USE
+
+
+def test_a_restore_that_is_interrupted_at_any_line_as_it_begins_leaves_nobody_waiting():
+    at, is_over = 0, False
+    while not is_over:
+        at += 1
+        box = ModelBox()
+        restoring = Phase(box, "run").restoring()
+        is_over = not interrupted(at, restoring.__enter__, (phase.__file__,))
+        assert is_over or box.counter("run.phase").value == FRESH, at
+    assert at > 8
 
 
 def test_a_restore_that_fails_leaves_the_memory_unused():
