@@ -98,28 +98,21 @@ def team_of(
     size = check_workers(workers, env, rank=rank, lease_s=lease_s)
     if isinstance(workers, Member):
         return JoinedTeam(workers, is_mine=False)
-    launch, restart = "", 0
-    if is_launched(env):
+    if rank is None and is_launched(env):
         world = World.from_env(env)
-        launch, restart = world.launch, world.restart
-        if rank is None and world.world_size == size:
-            rank = world.rank
+        rank = world.rank if world.world_size == size else None
     if not isinstance(box, Box):
         return FixedTeam(box, name, rank or 0, size)
-    return _own_team(
-        box,
-        name,
-        workers,
-        rank=rank,
-        expected=size,
-        lease_s=lease_s,
-        launch=launch,
-        restart=restart,
-    )
+    return _own_team(box, name, workers, env, rank=rank, expected=size, lease_s=lease_s)
 
 
-def _own_team(box: Box, name: str, workers: int | None, **settings: Any) -> JoinedTeam:
+def _own_team(
+    box: Box, name: str, workers: int | None, env: Mapping[str, str], **settings: Any
+) -> JoinedTeam:
     """Join a run and return its team; leave the run if that fails in between."""
+    if is_launched(env):
+        world = World.from_env(env)
+        settings |= {"launch": world.launch, "restart": world.restart}
     member = None
     try:
         member = join(box, name, **settings)
@@ -147,15 +140,8 @@ def team_of_comers(
 ) -> JoinedTeam:
     """Join a run whose number of workers need not be known; otherwise as ``team_of``."""
     if not is_launched(env):
-        return _own_team(box, name, None, lease_s=lease_s)
+        return _own_team(box, name, None, env, lease_s=lease_s)
     world = World.from_env(env)
     return _own_team(
-        box,
-        name,
-        None,
-        rank=world.rank,
-        expected=world.world_size,
-        lease_s=lease_s,
-        launch=world.launch,
-        restart=world.restart,
+        box, name, None, env, rank=world.rank, expected=world.world_size, lease_s=lease_s
     )
