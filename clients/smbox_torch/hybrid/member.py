@@ -73,7 +73,7 @@ class HybridMember:
         self._parameters = FlatParameters(members, precision=precision)
         means = [] if model is None else float_buffers(model)
         self._statistics = FlatParameters(means, precision=precision) if means else None
-        self._counts = [] if model is None else other_buffers(model)
+        self._other_buffers = [] if model is None else other_buffers(model)
         flats = (self._parameters, self._statistics)
         self.own = WorkerValues([flat for flat in flats if flat is not None])
         self._box = box
@@ -164,7 +164,7 @@ class HybridMember:
             inner=self.inner.state_dict(),
             parameters=own[0],
             buffers={} if self._statistics is None else own[1],
-            counts=[count.detach().cpu().clone() for count in self._counts],
+            counts=[each.detach().cpu().clone() for each in self._other_buffers],
             shapes=self._parameters.shapes,
         )
 
@@ -175,10 +175,10 @@ class HybridMember:
         force: bool = False,  # noqa: ARG002 - the root restores the center
     ) -> None:
         """Resume from the ``state_dict`` of a rank."""
-        check_same_model(state_dict, self._parameters, self._statistics, self._counts)
+        check_same_model(state_dict, self._parameters, self._statistics, self._other_buffers)
         load_inner(self.inner, state_dict["inner"])
         self.own.restore()
-        restore(state_dict, self._parameters, self._statistics, self._counts)
+        restore(state_dict, self._parameters, self._statistics, self._other_buffers)
         self.steps = state_dict["steps"]
 
     def close(self, *, exchange: bool = False) -> None:  # noqa: ARG002 - the root exchanges

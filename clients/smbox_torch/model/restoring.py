@@ -17,7 +17,7 @@ def check_same_model(
     state_dict: dict[str, Any],
     parameters: FlatParameters,
     statistics: FlatParameters | None,
-    counts: Sequence[torch.Tensor],
+    other_buffers: Sequence[torch.Tensor],
 ) -> None:
     """Check that a checkpoint can be restored into a model.
 
@@ -35,7 +35,11 @@ def check_same_model(
         _sizes(state_dict["buffers"]),
         _shapes(state_dict["counts"]),
     ]
-    own = [parameters.sizes, {} if statistics is None else statistics.sizes, _shapes(counts)]
+    own = [
+        parameters.sizes,
+        {} if statistics is None else statistics.sizes,
+        _shapes(other_buffers),
+    ]
     if saved != own:
         raise ConfigError(
             "this state belongs to another model: dtypes or buffers differ; pass model= as it"
@@ -57,14 +61,14 @@ def restore(
     state_dict: dict[str, Any],
     parameters: FlatParameters,
     statistics: FlatParameters | None,
-    counts: Sequence[torch.Tensor],
+    other_buffers: Sequence[torch.Tensor],
 ) -> None:
     """Set a model's parameters and buffers to those of a checkpoint."""
     parameters.set(state_dict["parameters"])
     if statistics is not None:
         statistics.set(state_dict["buffers"])
-    for count, saved in zip(counts, state_dict["counts"], strict=True):
-        count.copy_(saved)
+    for buffer, saved in zip(other_buffers, state_dict["counts"], strict=True):
+        buffer.copy_(saved)
 
 
 def pairs_of(

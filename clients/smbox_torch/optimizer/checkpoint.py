@@ -27,7 +27,7 @@ class State(TypedDict):
         inner: state of the inner optimizer.
         parameters: the worker's values, in the form that its class restores.
         buffers: the model's floating-point buffers, in the same form.
-        counts: the model's integer buffers.
+        counts: the model's other buffers, such as batch counts.
         centers: values of the shared state.
         extra: the algorithm's own state as tensors and numbers.
         origin: identity of the wrapper, by which it recognizes its own state.

@@ -114,7 +114,7 @@ class BoxOptimizer(JoinedOptimizer):
         self.counts.share()
         flats = [center.flat for center in self._centers()]
         self._slots = ModuleSlots(model, chain.from_iterable(flat.tensors for flat in flats))
-        self._counts = [] if model is None else other_buffers(model)
+        self._other_buffers = [] if model is None else other_buffers(model)
         self._own = self.own = WorkerValues(flats)
         self._remember()
 
@@ -245,7 +245,7 @@ class BoxOptimizer(JoinedOptimizer):
             inner=self.inner.state_dict(),
             parameters=parameters,
             buffers=buffers[0] if buffers else {},
-            counts=[count.detach().cpu().clone() for count in self._counts],
+            counts=[each.detach().cpu().clone() for each in self._other_buffers],
             centers=[center.values() for center in self._shared()],
             extra=extra,
             origin=self.phase.origin,
@@ -274,14 +274,14 @@ class BoxOptimizer(JoinedOptimizer):
             return
         self._demand_loadable(state_dict, type(self).__name__)
         statistics = None if self.buffers is None else self.buffers.flat
-        check_same_model(state_dict, self.flat, statistics, self._counts)
+        check_same_model(state_dict, self.flat, statistics, self._other_buffers)
         self.train()
         self._load_inner(state_dict["inner"])
         self.steps = state_dict["steps"]
         is_left = force or self._shared_steps < self.steps  # else it was shared meanwhile
         is_left &= state_dict["rank"] == self.rank
         self._note_shared(state_dict["shared"] if is_left else None)
-        restore(state_dict, self.flat, statistics, self._counts)
+        restore(state_dict, self.flat, statistics, self._other_buffers)
         with self.phase.restoring(state_dict["origin"]) as is_mine:
             if is_mine or force:
                 for center, values in zip(self._shared(), state_dict["centers"], strict=True):
