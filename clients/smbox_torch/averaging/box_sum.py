@@ -8,7 +8,8 @@ worker, all through one node.
     NAME.rowsT               f64[workers, n]: a row of each worker
     NAME.stateT              u8[workers, m]: buffers of each worker
     NAME.ended               i64[workers]: 1 + the steps of a worker that finished; -1 - the
-                             rank that a worker has given up; else 0
+                             rank that a worker has given up, or its own if it left after an
+                             error; else 0
     NAME.came                i64[workers, 2]: id of the start of each worker; how often it came
                              since that start
 
@@ -21,13 +22,14 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 import numpy as np
 import torch
 
 from smbox.deadline import left_s
-from smbox.errors import RequestTimeoutError, WorkerLostError
+from smbox.errors import RequestTimeoutError, SmboxError, WorkerLostError
 from smbox.member_record import hash_of
 from smbox_torch.adapter import as_array, dtype_name
 from smbox_torch.averaging.buckets import LOW_PRECISION
@@ -241,6 +243,9 @@ class BoxSum:
         for index in np.flatnonzero(words > 0):
             raise finished_early(self._ranks[int(index)], int(words[index]) - 1)
         given_up = [-1 - int(word) for word in words[words < 0]]
+        for rank, word in zip(self._ranks, words.tolist(), strict=True):
+            if word == -1 - rank:
+                lost.setdefault(rank, "left after an error")
         died = [rank for rank, verdict in lost.items() if verdict == DIED]
         for rank in (*given_up, *died, *lost):
             self._end(-1 - rank)
@@ -277,6 +282,10 @@ class BoxSum:
         return moved * sum(w * flat.numel() for w, flat in zip(widths, flats, strict=True))
 
     def close(self, *, steps: int | None) -> None:
-        """Tell the others that this worker has finished, if it ended normally."""
+        """Tell the others that this worker has finished, or leaves after an error."""
         if steps is not None:
             self._end(1 + steps)
+            return
+        with suppress(SmboxError):  # the first error says more
+            if self._ended.get()[self.rank] == 0:  # else it has recorded a lost rank
+                self._end(-1 - self._ranks[self.rank])

@@ -234,9 +234,13 @@ class AveragingOptimizer(WrappedOptimizer):
         self.close()
 
     def close(self, *, exchange: bool = True) -> None:  # noqa: ARG002 - as other optimizers
-        """Leave the other ranks; a rank that still steps gets StepMismatchError."""
-        self._rounds.close()
-        super().close()
+        """Leave the other ranks; a rank that still steps gets StepMismatchError. Idempotent."""
+        if not self._is_closed:
+            self._leave(in_order=True)
+
+    def _leave(self, *, in_order: bool) -> None:
+        self._rounds.close(in_order=in_order)
+        self._mark_closed()
 
     def __exit__(
         self,
@@ -245,6 +249,5 @@ class AveragingOptimizer(WrappedOptimizer):
         trace: TracebackType | None,
     ) -> None:
         """Close; after an error the other ranks get WorkerLostError."""
-        if error is not None:
-            self._rounds.close(in_order=False)
-        self.close()
+        if not self._is_closed:
+            self._leave(in_order=error is None)
