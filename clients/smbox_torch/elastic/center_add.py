@@ -23,13 +23,12 @@ def check_increment(increment: str | None) -> None:
 
 
 def create_increments(
-    box: BoxLike, name: str, center: Center, increment: str | None
+    box: BoxLike, center: Center, increment: str | None
 ) -> list[RegionLike] | None:
     """Create the increment regions of one worker, or attach to existing ones.
 
     Args:
         box: the memory box.
-        name: name of the run.
         center: the center to which the increments are added.
         increment: name of this worker's increment; None: return None.
     """
@@ -37,7 +36,7 @@ def create_increments(
         return None
     return [
         box.create(
-            f"{name}.increment.{increment}.{index}",
+            f"{center.name}.increment.{increment}.{index}",
             shape=buffer.host.shape,
             dtype=str(region.dtype),
             exist_ok=True,
@@ -51,16 +50,12 @@ class CenterAdd:
 
     Args:
         steps: the exchange whose moves are added.
-        center: the center to which they are added.
         recorder: counts the staleness and the time of overlapped adds.
         is_hidden: add on an update thread.
     """
 
-    def __init__(
-        self, steps: UnfusedExchange, center: Center, recorder: Recorder, *, is_hidden: bool
-    ) -> None:
+    def __init__(self, steps: UnfusedExchange, recorder: Recorder, *, is_hidden: bool) -> None:
         self._steps = steps
-        self._center = center
         self._recorder = recorder
         self._thread = UpdateThread() if is_hidden else None
 
@@ -73,7 +68,7 @@ class CenterAdd:
 
     def _add(self) -> None:
         self._steps.add()
-        self._recorder.behind(self._center.behind())
+        self._recorder.behind(self._steps.center.behind())
 
     def finish(self) -> None:
         """Wait until the last move has been added; raise the exception of the add, if any."""

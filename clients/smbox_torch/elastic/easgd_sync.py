@@ -72,7 +72,7 @@ class SyncEASGD(ElasticOptimizer):
             optimizer, box, name, period=period, moving_rate=moving_rate, **options
         )
         warn_if_unstable(moving_rate, self.workers)
-        self._exchange = UnfusedExchange(list(self.center), self.moving_rate)
+        self._exchange = UnfusedExchange(self.center)
 
     def _agreed(self) -> dict[str, object]:
         return super()._agreed() | {"period": self.period}
@@ -84,8 +84,7 @@ class SyncEASGD(ElasticOptimizer):
                     self._meet("added")
                 self._exchange.read()
                 self._meet("read")
-                self._exchange.moving_rate = self.moving_rate
-                self._exchange.move()
+                self._exchange.move(self.moving_rate)
                 self._exchange.add()
                 self._meet("added")
                 self._move_buffers(self.moving_rate)

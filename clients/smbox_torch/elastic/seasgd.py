@@ -85,11 +85,9 @@ class SEASGD(ElasticOptimizer):
             optimizer, box, name, period=period, moving_rate=moving_rate, **options
         )
         warn_if_unstable(moving_rate, self.workers)
-        increments = create_increments(box, name, self.center, increment)
-        self._exchange = UnfusedExchange(list(self.center), self.moving_rate, increments)
-        self._adding = CenterAdd(
-            self._exchange, self.center, self.recorder, is_hidden=is_hidden
-        )
+        increments = create_increments(box, self.center, increment)
+        self._exchange = UnfusedExchange(self.center, increments)
+        self._adding = CenterAdd(self._exchange, self.recorder, is_hidden=is_hidden)
 
     def _advance(self) -> None:
         self._local_step()
@@ -103,8 +101,7 @@ class SEASGD(ElasticOptimizer):
         with torch.no_grad():
             self._adding.finish()
             self._exchange.read()
-            self._exchange.moving_rate = self.moving_rate
-            self._exchange.move()
+            self._exchange.move(self.moving_rate)
             self._move_buffers(self.moving_rate)
             self._adding.begin()
         took_s = time.monotonic() - began_s

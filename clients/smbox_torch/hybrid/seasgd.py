@@ -60,16 +60,16 @@ class SeasgdRoot(HybridRoot):
             optimizer, box, name, period=period, moving_rate=moving_rate, **options
         )
         warn_if_unstable(moving_rate, self.workers)
-        increments = create_increments(box, name, self.center, increment)
-        self._steps = UnfusedExchange(list(self.center), self.moving_rate, increments)
-        self._adding = CenterAdd(self._steps, self.center, self.recorder, is_hidden=overlap)
+        increments = create_increments(box, self.center, increment)
+        self._steps = UnfusedExchange(self.center, increments)
+        self._adding = CenterAdd(self._steps, self.recorder, is_hidden=overlap)
 
     def request_moves(self, xs: Sequence[Array], moves: Sequence[torch.Tensor]) -> None:
         """Read the center, store the moves of x, and begin to add them to the center."""
         self._adding.finish()
         self._steps.read()
-        self._steps.moving_rate = self.moving_rate
-        for distance, move in zip(self._steps.distances(xs), moves, strict=True):
+        distances = self._steps.distances(xs, self.moving_rate)
+        for distance, move in zip(distances, moves, strict=True):
             as_array(move)[...] = distance
         self._adding.begin()
 

@@ -11,25 +11,27 @@ from smbox_torch.elastic.seasgd import SEASGD
 from smbox_torch.elastic.unfused import UnfusedExchange
 from smbox_torch.model.flat import FlatParameters
 from smbox_torch.model.precision import Precision
+from smbox_torch.optimizer.center import Center
+
+CENTER = "c.float32"
 
 
 def exchange(box: ModelBox, *, staged: bool) -> tuple[torch.Tensor, UnfusedExchange]:
     x = torch.nn.Parameter(torch.full((3,), 2.0))
-    buffer = FlatParameters([x]).buffers[0]
-    center = box.create("c", shape=3, init=1.0)
+    center = Center(box, "c", FlatParameters([x]), init=1.0, loads=False)
     increments = [box.create("increment", shape=3)] if staged else None
-    return x, UnfusedExchange([(buffer, center)], 0.5, increments)
+    return x, UnfusedExchange(center, increments)
 
 
 def test_x_gives_what_the_center_gains():
     box = ModelBox()
     x, steps = exchange(box, staged=False)
     steps.read()
-    box.attach("c").accumulate(np.full(3, 7, np.float32))
-    steps.move()
+    box.attach(CENTER).accumulate(np.full(3, 7, np.float32))
+    steps.move(0.5)
     steps.add()
     assert x.tolist() == [1.5] * 3
-    assert box.attach("c").get().tolist() == [8.5] * 3
+    assert box.attach(CENTER).get().tolist() == [8.5] * 3
 
 
 def test_x_loses_what_the_center_gets_whatever_the_wire_rounds():
@@ -37,17 +39,18 @@ def test_x_loses_what_the_center_gets_whatever_the_wire_rounds():
     x, c = (rng.standard_normal(50).astype(np.float32) for _ in range(2))
     parameter = torch.nn.Parameter(torch.from_numpy(x.copy()))
     precision = Precision("float32", "float16")
-    buffer = FlatParameters([parameter], precision=precision).buffers[0]
-    steps = UnfusedExchange([(buffer, box.create("c", shape=50, init=c))], 0.3)
+    flat = FlatParameters([parameter], precision=precision)
+    box.create(CENTER, shape=50, init=c)
+    steps = UnfusedExchange(Center(box, "c", flat, loads=False))
     rest = np.zeros(50, np.float32)
     for _ in range(9):
         steps.read()
-        steps.move()
+        steps.move(0.3)
         steps.add()
         total = rest + np.float32(0.3) * (x - c)
         d = total.astype(np.float16).astype(np.float32)
         rest, x, c = total - d, x - d, c + d
-    np.testing.assert_array_equal(box.attach("c").get(), c)
+    np.testing.assert_array_equal(box.attach(CENTER).get(), c)
     np.testing.assert_array_equal(parameter.detach().numpy(), x)
 
 
@@ -67,10 +70,10 @@ def test_a_move_may_go_by_a_region_of_its_own():
     box = ModelBox()
     _, steps = exchange(box, staged=True)
     steps.read()
-    steps.move()
+    steps.move(0.5)
     steps.add()
     assert box.attach("increment").get().tolist() == [0.5] * 3
-    assert box.attach("c").get().tolist() == [1.5] * 3
+    assert box.attach(CENTER).get().tolist() == [1.5] * 3
 
 
 class PlainRegion:
@@ -78,7 +81,7 @@ class PlainRegion:
 
 
 def test_increments_need_a_memory_that_adds_regions():
-    x = torch.nn.Parameter(torch.zeros(3))
-    buffer = FlatParameters([x]).buffers[0]
+    center = Center(ModelBox(), "c", FlatParameters([torch.nn.Parameter(torch.zeros(3))]))
+    center.regions = (PlainRegion(),)
     with pytest.raises(ConfigError, match="region to region"):
-        UnfusedExchange([(buffer, PlainRegion())], 0.5, [PlainRegion()])
+        UnfusedExchange(center, [PlainRegion()])
