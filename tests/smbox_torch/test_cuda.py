@@ -20,6 +20,7 @@ import torch
 import smbox
 from smbox_torch import (
     EASGD,
+    SEASGD,
     SSP,
     Dogwild,
     Downpour,
@@ -144,10 +145,11 @@ def test_an_exchange_behind_the_gradient_moves_the_same(
 
 
 @pytest.mark.parametrize("overlap", [False, True])
-def test_what_the_gradient_takes_is_no_wait(box: smbox.Box, *, overlap: bool):
+@pytest.mark.parametrize("kind", [EASGD, SEASGD])
+def test_what_the_gradient_takes_is_no_wait(kind: type, box: smbox.Box, *, overlap: bool):
     model = network().cuda()
     sgd = torch.optim.SGD(model.parameters(), lr=0.05)
-    opt = EASGD(sgd, box, uuid.uuid4().hex, workers=1, overlap=overlap)
+    opt = kind(sgd, box, uuid.uuid4().hex, workers=1, overlap=overlap)
     for xs, _ in itertools.islice(batches(), 3):
         opt.zero_grad()
         model(xs.cuda()).square().mean().backward()

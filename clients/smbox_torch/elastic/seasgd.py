@@ -27,7 +27,6 @@ from one Wg could make a running variance negative.
 
 from __future__ import annotations
 
-import time
 from typing import Any, Unpack
 
 import torch
@@ -96,17 +95,12 @@ class SEASGD(ElasticOptimizer):
 
     def exchange(self) -> None:
         """Read the center, move x, and begin the add (T1 to T3)."""
-        self._begin_exchange()
-        began_s = time.monotonic()
-        with torch.no_grad():
+        with torch.no_grad(), self._exchanging(self.exchange_nbytes):
             self._adding.finish()
             self._exchange.read()
             self._exchange.move(self.moving_rate)
             self._move_buffers(self.moving_rate)
             self._adding.begin()
-        took_s = time.monotonic() - began_s
-        self.recorder.exchange(took_s=took_s, nbytes=self.exchange_nbytes)
-        self.recorder.waited(took_s)
         self._note_shared()
 
     def state_dict(self) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from smbox.testing.model_region import ModelRegion
 from smbox.testing.quadratic import LR, Descent, gradient, start
 from smbox_torch.elastic.seasgd import SEASGD
 from smbox_torch.elastic.stability import StabilityWarning
+from smbox_torch.optimizer import wrapper
 
 torch.set_num_threads(1)
 SETTINGS = {"steps": 9, "lr": LR, "moving_rate": 0.2, "period": 2}
@@ -106,6 +107,14 @@ def test_the_main_thread_computes_on_while_the_add_runs_and_blocks_before_the_ne
     stats = one.optimizer.stats()
     assert (stats.exchanges, stats.staleness) == (2, {0: 2})
     assert stats.hidden_ms > 0
+
+
+def test_the_gradient_is_awaited_before_the_time_of_an_exchange_counts(monkeypatch):
+    one, awaited = worker(0, ModelBox(), period=1), []
+    monkeypatch.setattr(wrapper, "await_device", awaited.append)
+    one.run()
+    assert len(awaited) == 1
+    one.optimizer.close(exchange=False)
 
 
 @pytest.mark.parametrize("loads", [False, True])
