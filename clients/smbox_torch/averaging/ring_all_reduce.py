@@ -26,10 +26,9 @@ from smbox_torch.adapter import as_array
 from smbox_torch.averaging.gradient_rounds import GradientRounds
 from smbox_torch.averaging.mean import averaged
 from smbox_torch.averaging.optimizer import AveragingOptimizer
-from smbox_torch.averaging.packed import Packed, packed_nbytes
 from smbox_torch.averaging.ring import Exchange, Ring
 from smbox_torch.averaging.store_exchange import StoreExchange
-from smbox_torch.averaging.summed_mean import SummedMean, check_same_layout
+from smbox_torch.averaging.summed_mean import AllReduceSum, SummedMean
 from smbox_torch.averaging.sync_group import TIMEOUT_S
 from smbox_torch.checks import seconds
 from smbox_torch.model.flat import unique
@@ -41,40 +40,22 @@ __all__ = ["RingAllReduce"]
 LOOPBACK: Final = "127.0.0.1"
 
 
-class RingSum:
-    """Sums around a ring, on one rank.
+class RingSum(AllReduceSum):
+    """Sums around a ring, on one rank; tensors of a device are copied to host memory.
 
     Args:
         ring: the ring, as seen by this worker.
     """
 
     def __init__(self, ring: Ring) -> None:
+        super().__init__(ring.rank, ring.size)
         self._ring = ring
-        self.rank, self.size = ring.rank, ring.size
 
-    def table(
-        self,
-        row: torch.Tensor,
-        flats: Sequence[torch.Tensor],  # noqa: ARG002 - they go in `total`
-        state: torch.Tensor,  # noqa: ARG002 - it goes in `share`
-    ) -> torch.Tensor:
-        """Return the rows of all ranks, as a sum of tables with one filled row each."""
-        table = row.new_zeros((self.size, len(row)))
-        table[self.rank] = row
-        self._ring.sum(as_array(table).reshape(-1))
-        return table
-
-    def total(self, flats: Sequence[torch.Tensor], weight: float) -> None:
-        """Sum the gradients of each dtype; those of a device are copied to host memory."""
-        for flat in flats:
-            if weight == 0.0:
-                flat.zero_()  # a rank without a batch may have any values, even NaN
-            elif weight != 1.0:
-                flat.mul_(weight)
-            host = flat.cpu()  # the same tensor if it is on the CPU
-            self._ring.sum(as_array(host))
-            if host is not flat:
-                flat.copy_(host)
+    def _add(self, tensor: torch.Tensor) -> None:
+        host = tensor.cpu()  # the same tensor if it is on the CPU
+        self._ring.sum(as_array(host).reshape(-1))
+        if host is not tensor:
+            tensor.copy_(host)
 
     def share(self, state: torch.Tensor, source: int) -> None:
         """Broadcast the buffers of rank ``source``."""
@@ -130,11 +111,10 @@ class RingAllReduce(AveragingOptimizer):
         self.rank, self.workers = world.rank, world.world_size
         parameters, self._frozen = averaged(optimizer)
         buffers = [] if model is None else unique(model.buffers())
-        self._exchange = exchange or _exchange_of(world, timeout_s)
         ring = Ring(
             world.rank,
             world.world_size,
-            self._exchange,
+            exchange or _exchange_of(world, timeout_s),
             host=LOOPBACK if exchange else _own_host(world.master_addr or LOOPBACK),
             timeout_s=timeout_s,
         )
@@ -142,23 +122,12 @@ class RingAllReduce(AveragingOptimizer):
             by = RingSum(ring)
             mean = SummedMean(parameters, buffers, by)
             others = other_parameters(model, self._wrapped)
-            alike = [*parameters, *self._frozen, *others, *buffers]
-            check_same_layout(alike, by)
-            _begin_alike(alike, by)
+            by.begin_alike([*parameters, *self._frozen, *others, *buffers])
         except BaseException:
             ring.close()
             raise
         self._rounds = GradientRounds(parameters, mean, optimizer, model=model)
         self._remember()
-
-
-def _begin_alike(tensors: Sequence[torch.Tensor], by: RingSum) -> None:
-    """Give every rank the tensors of rank 0."""
-    memory = torch.zeros(packed_nbytes(tensors), dtype=torch.uint8, device="cpu")
-    packed = Packed(tensors, memory)
-    packed.store()
-    by.share(packed.memory, 0)
-    packed.load()
 
 
 def _exchange_of(world: World, timeout_s: float) -> Exchange:

@@ -23,7 +23,7 @@ from smbox_torch.averaging.mean import Follow, GradientViews
 from smbox_torch.averaging.packed import Packed, packed_nbytes
 from smbox_torch.averaging.steps import behind, leads, step_mismatch
 
-__all__ = ["FLAGS", "Sum", "SummedMean", "check_same_layout", "flat_gradients"]
+__all__ = ["FLAGS", "AllReduceSum", "Sum", "SummedMean", "flat_gradients"]
 
 WEIGHT: Final = 0
 STEPS: Final = 1
@@ -87,20 +87,66 @@ def flat_gradients(parameters: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     ]
 
 
-def check_same_layout(tensors: Sequence[torch.Tensor], by: Sum) -> None:
-    """Compare dtypes and shapes with those of the other ranks.
+class AllReduceSum:
+    """Base of sums whose rows are summed, too, as tables in which each rank has filled its own.
 
-    Raises:
-        ConfigError: on all ranks: those of some ranks differ; the tensors are unchanged.
+    Args:
+        rank: rank of this worker in the group.
+        size: number of ranks.
     """
-    digest = zlib.crc32(described(tensors, (), 0).encode())
-    row = torch.tensor([digest], dtype=torch.float64, device="cpu")
-    found = by.table(row, (), torch.empty(0, dtype=torch.uint8, device="cpu"))
-    if (found != found[0]).any():
-        raise ConfigError(
-            "the ranks' models differ: give all ranks the same model and the same arguments",
-            digests=[int(each) for each in found.flatten()],
-        )
+
+    def __init__(self, rank: int, size: int) -> None:
+        self.rank, self.size = rank, size
+
+    def _add(self, tensor: torch.Tensor) -> None:
+        """Replace a tensor, on any device, by its sum over all ranks."""
+        raise NotImplementedError
+
+    def share(self, state: torch.Tensor, source: int) -> None:
+        """Replace ``state`` by that of rank ``source``."""
+        raise NotImplementedError
+
+    def table(
+        self,
+        row: torch.Tensor,
+        flats: Sequence[torch.Tensor],  # noqa: ARG002 - `total` sums them
+        state: torch.Tensor,  # noqa: ARG002 - `share` sends it
+    ) -> torch.Tensor:
+        """Return the rows of all ranks."""
+        table = row.new_zeros((self.size, len(row)))
+        table[self.rank] = row
+        self._add(table)
+        return table
+
+    def total(self, flats: Sequence[torch.Tensor], weight: float) -> None:
+        """Sum the gradients, with one all-reduce per dtype."""
+        for flat in flats:
+            if weight == 0.0:
+                flat.zero_()  # without a batch it may hold any values, even NaN
+            elif weight != 1.0:
+                flat.mul_(weight)
+            self._add(flat)
+
+    def begin_alike(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Copy the tensors of the first rank to every rank.
+
+        Raises:
+            ConfigError: on all ranks: some have other dtypes or shapes; nothing was changed.
+        """
+        memory = torch.empty(0, dtype=torch.uint8, device=tensors[0].device)
+        digest = zlib.crc32(described(tensors, (), 0).encode())
+        row = torch.tensor([digest], dtype=torch.float64, device="cpu")
+        found = self.table(row, (), memory)
+        if (found != found[0]).any():
+            raise ConfigError(
+                "the ranks' models differ: give all ranks the same model and the same"
+                " arguments",
+                digests=[int(each) for each in found.flatten()],
+            )
+        packed = Packed(tensors, memory.new_zeros(packed_nbytes(tensors)))
+        packed.store()
+        self.share(packed.memory, 0)
+        packed.load()
 
 
 class SummedMean:

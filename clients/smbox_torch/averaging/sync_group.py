@@ -28,7 +28,7 @@ from smbox_torch.averaging.host_mean import HostMean
 from smbox_torch.averaging.mean import Mean, averaged
 from smbox_torch.averaging.optimizer import AveragingOptimizer
 from smbox_torch.averaging.packed import share
-from smbox_torch.averaging.summed_mean import SummedMean, check_same_layout
+from smbox_torch.averaging.summed_mean import SummedMean
 from smbox_torch.averaging.torch_sum import TorchSum
 from smbox_torch.checks import seconds, whole
 from smbox_torch.model.flat import unique
@@ -113,7 +113,6 @@ class SyncGroup(AveragingOptimizer):
         elif group is not None:
             by = TorchSum(group, parameters[0].device)
             mean = SummedMean(parameters, buffers, by)
-            check_same_layout(alike, by)
             by.begin_alike(alike)
         else:
             mean = self._host_mean = HostMean(

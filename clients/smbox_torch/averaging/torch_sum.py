@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from smbox.errors import WorkerLostError
-from smbox_torch.averaging.packed import Packed, packed_nbytes
+from smbox_torch.averaging.summed_mean import AllReduceSum
 
 __all__ = ["TorchSum", "group_errors", "root_of"]
 
@@ -37,7 +37,7 @@ def group_errors() -> Iterator[None]:
         ) from error
 
 
-class TorchSum:
+class TorchSum(AllReduceSum):
     """One rank's part of the sums.
 
     Args:
@@ -46,47 +46,21 @@ class TorchSum:
     """
 
     def __init__(self, group: dist.ProcessGroup, device: torch.device) -> None:
+        super().__init__(dist.get_rank(group), dist.get_world_size(group))
         self._group = group
         self._device = device
-        self.rank = dist.get_rank(group)
-        self.size = dist.get_world_size(group)
 
-    def table(
-        self,
-        row: torch.Tensor,
-        flats: Sequence[torch.Tensor],  # noqa: ARG002 - `total` sums them
-        state: torch.Tensor,  # noqa: ARG002 - `share` sends it
-    ) -> torch.Tensor:
-        """Sum the ranks' tables; each rank has filled only its own row."""
-        table = row.new_zeros((self.size, len(row)))
-        table[self.rank] = row
-        near = table.to(self._device)
+    def _add(self, tensor: torch.Tensor) -> None:
+        near = tensor.to(self._device)
         with group_errors():
             dist.all_reduce(near, group=self._group)
-        return near.cpu()
-
-    def total(self, flats: Sequence[torch.Tensor], weight: float) -> None:
-        """Sum the gradients, with one all-reduce per dtype."""
-        for flat in flats:
-            if weight == 0.0:
-                flat.zero_()  # without a batch it may hold any values, even NaN
-            elif weight != 1.0:
-                flat.mul_(weight)
-            with group_errors():
-                dist.all_reduce(flat, group=self._group)
+        if near is not tensor:
+            tensor.copy_(near)
 
     def share(self, state: torch.Tensor, source: int) -> None:
         """Broadcast the state of rank ``source``."""
         with group_errors():
             dist.broadcast(state, dist.get_global_rank(self._group, source), group=self._group)
-
-    def begin_alike(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Copy the tensors of the first rank to every rank."""
-        nbytes = packed_nbytes(tensors)
-        packed = Packed(tensors, torch.zeros(nbytes, dtype=torch.uint8, device=self._device))
-        packed.store()
-        self.share(packed.memory, 0)
-        packed.load()
 
     def nbytes(self, flats: Sequence[torch.Tensor]) -> int:
         """Return the bytes of an all-reduce: each rank sends and receives its array once."""
