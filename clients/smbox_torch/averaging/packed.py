@@ -11,7 +11,7 @@ from smbox_torch.averaging.buckets import ALIGN_NBYTES, described, typed
 from smbox_torch.averaging.host_memory import HostMemory
 from smbox_torch.world import World
 
-__all__ = ["Packed", "packed_nbytes", "share"]
+__all__ = ["Packed", "packed_nbytes", "places", "share"]
 
 STORED = 0
 """Counter of the rendezvous: 1 once the first rank's tensors are in the memory."""
@@ -27,11 +27,7 @@ class Packed:
 
     def __init__(self, tensors: Sequence[torch.Tensor], memory: torch.Tensor) -> None:
         self.memory = memory
-        self._pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
-        at_byte = 0
-        for tensor in tensors:
-            self._pairs.append((tensor, typed(memory, at_byte, tensor)))
-            at_byte += _nbytes(tensor)
+        self._pairs = list(zip(tensors, places(tensors, memory), strict=True))
 
     @torch.no_grad()
     def store(self) -> None:
@@ -44,6 +40,15 @@ class Packed:
         """Copy the memory to the tensors."""
         for tensor, place in self._pairs:
             tensor.copy_(place)
+
+
+def places(tensors: Sequence[torch.Tensor], memory: torch.Tensor) -> list[torch.Tensor]:
+    """View ``u8`` memory as the places of tensors, with their dtypes and shapes."""
+    views, at_byte = [], 0
+    for tensor in tensors:
+        views.append(typed(memory, at_byte, tensor))
+        at_byte += _nbytes(tensor)
+    return views
 
 
 def packed_nbytes(tensors: Sequence[torch.Tensor]) -> int:

@@ -14,11 +14,10 @@ from typing import Protocol
 import torch
 import torch.distributed as dist
 
-from smbox.memory.layout import align
 from smbox_torch.averaging.box_group import AnyGroup, BoxGroup, Relay
-from smbox_torch.averaging.buckets import ALIGN_NBYTES, typed
 from smbox_torch.averaging.host_mean import HostMean
 from smbox_torch.averaging.host_memory import HostMemory
+from smbox_torch.averaging.packed import packed_nbytes, places
 from smbox_torch.averaging.torch_sum import group_errors, root_of
 from smbox_torch.elastic.overlap import Broadcast, NoBroadcast
 from smbox_torch.model.flat import FlatBuffer
@@ -82,15 +81,12 @@ class HostBroadcast:
         mean: HostMean | None = None,
     ) -> None:
         self._mean = mean
-        nbytes = sets * sum(_nbytes(buffer) for buffer in flat)
-        self._memory = HostMemory.join(name, world, nbytes, timeout_s=timeout_s)
+        moved = [buffer.wide for buffer in flat]
+        nbytes = packed_nbytes(moved)
+        self._memory = HostMemory.join(name, world, sets * nbytes, timeout_s=timeout_s)
         self._done = 0
-        data, at_byte = torch.from_numpy(self._memory.data), 0
-        self._sets: list[list[torch.Tensor]] = [[] for _ in range(sets)]
-        for tensors in self._sets:
-            for buffer in flat:
-                tensors.append(typed(data, at_byte, buffer.wide))
-                at_byte += _nbytes(buffer)
+        data = torch.from_numpy(self._memory.data)
+        self._sets = [places(moved, data[turn * nbytes :]) for turn in range(sets)]
 
     @property
     def tensors(self) -> Sequence[torch.Tensor]:
@@ -230,10 +226,6 @@ class TorchBroadcast(MessageBroadcast):
         A reference to a destroyed group can make torch abort at the end of the process.
         """
         self.__dict__.pop("_group", None)
-
-
-def _nbytes(buffer: FlatBuffer) -> int:
-    return align(buffer.wide.nbytes, ALIGN_NBYTES)
 
 
 def open_broadcast(
