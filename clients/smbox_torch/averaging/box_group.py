@@ -1,7 +1,8 @@
 """A group of workers on several hosts that communicates through one memory node.
 
 The workers of one host use mapped memory; this group uses regions of the node. They hold the
-sums of gradients (``box_sum``), the initial values of all workers, and the moves of the root.
+sums of gradients (``box_sum``), the initial values of all workers, and the moves of the root
+(``hybrid/broadcast.py``).
 
     NAME.alike             i64[size]: a digest of each worker's shapes and dtypes
     NAME.begin             u8[...]: the root's initial values, freed after all have read them
@@ -20,13 +21,13 @@ import torch.distributed as dist
 
 from smbox import Box
 from smbox.errors import ConfigError
-from smbox_torch.adapter import as_array, dtype_name
+from smbox_torch.adapter import as_array
 from smbox_torch.averaging.box_sum import BoxSum
 from smbox_torch.averaging.buckets import described
 from smbox_torch.averaging.packed import Packed, packed_nbytes
 from smbox_torch.workers.phase import of_this_start
 
-__all__ = ["AnyGroup", "BoxGroup", "Relay"]
+__all__ = ["AnyGroup", "BoxGroup"]
 
 
 class BoxGroup:
@@ -122,54 +123,3 @@ class BoxGroup:
 
 AnyGroup = dist.ProcessGroup | BoxGroup
 """The groups of workers that step together, if these are not the ranks of one host."""
-
-
-class Relay:
-    """Repeatedly copies tensors from the root to all workers of a group.
-
-    Args:
-        group: the workers.
-        name: name of the relay, unique in the group.
-        tensors: on the CPU, with the same dtypes and sizes on every worker.
-
-    Raises:
-        LayoutMismatchError: a relay of this name has other tensors.
-    """
-
-    TURNS = 2
-
-    def __init__(self, group: BoxGroup, name: str, tensors: Sequence[torch.Tensor]) -> None:
-        self._group = group
-        self._name = name
-        self._turn = 0
-        self._regions = [
-            [
-                group.box.create(
-                    f"{group.name}.{name}.{turn}.{number}",
-                    tuple(each.shape),
-                    dtype_name(each.dtype),
-                    exist_ok=True,
-                )
-                for number, each in enumerate(tensors)
-            ]
-            for turn in range(self.TURNS)
-        ]
-
-    def pass_on(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Replace the tensors with the root's; all workers must call it.
-
-        Before the root rewrites the regions of a turn, all workers have met in the other turn,
-        so they have read them.
-
-        Raises:
-            RequestTimeoutError: a worker did not arrive; the tensors are undefined.
-        """
-        regions = self._regions[self._turn]
-        self._turn = (self._turn + 1) % self.TURNS
-        if self._group.rank == 0:
-            for region, tensor in zip(regions, tensors, strict=True):
-                region.put(as_array(tensor))
-        self._group.meet(self._name)
-        if self._group.rank != 0:
-            for region, tensor in zip(regions, tensors, strict=True):
-                region.get(as_array(tensor))

@@ -9,12 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Protocol
+from itertools import cycle
+from typing import Final, Protocol
 
 import torch
 import torch.distributed as dist
 
-from smbox_torch.averaging.box_group import AnyGroup, BoxGroup, Relay
+from smbox_torch.adapter import as_array, dtype_name
+from smbox_torch.averaging.box_group import AnyGroup, BoxGroup
 from smbox_torch.averaging.host_mean import HostMean
 from smbox_torch.averaging.host_memory import HostMemory
 from smbox_torch.averaging.packed import packed_nbytes, places
@@ -30,6 +32,9 @@ __all__ = [
     "TorchBroadcast",
     "open_broadcast",
 ]
+
+TURNS: Final = 2
+"""Sets of regions of a broadcast by a node."""
 
 # Counters of the rendezvous: numbers of exchanges.
 PUBLISHED = 0  # whose move the root has written
@@ -160,19 +165,47 @@ class MessageBroadcast(NoBroadcast):
 class BoxBroadcast(MessageBroadcast):
     """A broadcast by the memory node of the group: the root puts, and the others get.
 
+    Two sets of regions are used in turn. Before the root overwrites a set, all ranks have met
+    after reading it: they meet in every turn.
+
     Args:
         group: the group of ranks.
-        name: name of the broadcast.
-        flat: the buffers that are moved.
+        name: name of the broadcast, unique in the group.
+        flat: the buffers that are moved; of the same sizes on every rank.
+
+    Raises:
+        LayoutMismatchError: a broadcast of this name has other buffers.
+        RequestTimeoutError: from ``receive``: a rank did not arrive; ``tensors`` are undefined.
     """
 
     def __init__(self, group: BoxGroup, name: str, flat: Sequence[FlatBuffer]) -> None:
         super().__init__(flat)
-        self._relay = Relay(group, name, self.tensors)
+        self._group = group
+        self._name = name
+        regions = [
+            [
+                group.box.create(
+                    f"{group.name}.{name}.{turn}.{number}",
+                    tuple(each.shape),
+                    dtype_name(each.dtype),
+                    exist_ok=True,
+                )
+                for number, each in enumerate(self.tensors)
+            ]
+            for turn in range(TURNS)
+        ]
+        self._turns = cycle(regions)
 
     def receive(self) -> None:
         """Root: put the move. Others: get it after the root has put it."""
-        self._relay.pass_on(self.tensors)
+        regions = next(self._turns)
+        if self._group.rank == 0:
+            for region, tensor in zip(regions, self.tensors, strict=True):
+                region.put(as_array(tensor))
+        self._group.meet(self._name)
+        if self._group.rank != 0:
+            for region, tensor in zip(regions, self.tensors, strict=True):
+                region.get(as_array(tensor))
 
     def close(self) -> None:
         """Return: the caller owns the box."""

@@ -12,12 +12,14 @@ import torch
 from smbox.errors import ConfigError, RequestTimeoutError, WorkerLostError
 from smbox.testing import oracles
 from smbox.testing.quadratic import LR, Descent, gradient, start
-from smbox_torch.averaging.box_group import BoxGroup, Relay
+from smbox_torch.averaging.box_group import BoxGroup
 from smbox_torch.averaging.sync_group import SyncGroup
 from smbox_torch.hybrid import groups
+from smbox_torch.hybrid.broadcast import BoxBroadcast
 from smbox_torch.hybrid.groups import Run, find_placement
 from smbox_torch.hybrid.hybrid import HybridSGD
 from smbox_torch.hybrid.roles import ExchangeSettings
+from smbox_torch.model.flat import FlatParameters
 from smbox_torch.topology import Link, Links, Topology, choose
 from smbox_torch.topology.measuring import boxes_of
 from smbox_torch.world import World
@@ -251,18 +253,16 @@ def test_a_worker_that_does_not_come_is_named_by_its_rank_in_the_run(run_hosts):
     assert "rank [2] did not come" in run_hosts(3, 1, work)[0]
 
 
-def test_a_relay_passes_on_one_move_after_the_other(run_hosts):
-    name = uuid.uuid4().hex
-
+def test_a_node_broadcasts_one_move_after_the_other(run_hosts):
     def work(world: World, box) -> list[float]:
-        tensors = [torch.zeros(5), torch.zeros(2, dtype=torch.float64)]
-        relay = Relay(group_of(world, box, name), "move", tensors)
+        x = [torch.nn.Parameter(torch.zeros(5)), torch.nn.Parameter(torch.zeros(2).double())]
+        moves = BoxBroadcast(group_of(world, box, "moves"), "move", FlatParameters(x).buffers)
         heard = []
         for number in range(6):
-            for tensor in tensors:
+            for tensor in moves.tensors:
                 tensor.fill_(number if world.rank == 0 else -1.0)
-            relay.pass_on(tensors)
-            heard.append(float(tensors[0].sum() + tensors[1].sum()))
+            moves.receive()
+            heard.append(float(sum(tensor.sum() for tensor in moves.tensors)))
         return heard
 
     assert run_hosts(3, 1, work) == [[7.0 * number for number in range(6)]] * 3
