@@ -31,7 +31,6 @@ from smbox_torch.boxes import BoxLike
 from smbox_torch.checks import seconds
 from smbox_torch.model.flat import unique
 from smbox_torch.optimizer.options import BoxOptions
-from smbox_torch.optimizer.stats import Stats
 from smbox_torch.optimizer.wrapper import BoxOptimizer
 from smbox_torch.workers.launch import continues, launch_of
 
@@ -41,7 +40,7 @@ BARRIER_TIMEOUT_S = 300.0
 """Longest wait for the slowest worker."""
 
 
-class ParameterServer(AveragingOptimizer, BoxOptimizer):
+class ParameterServer(BoxOptimizer, AveragingOptimizer):
     """Synchronous SGD with sums in the memory; all workers must take part until the end.
 
     If a worker died or left, ``backward`` and ``step`` of the others raise WorkerLostError; if
@@ -130,11 +129,6 @@ class ParameterServer(AveragingOptimizer, BoxOptimizer):
         """Evaluate the own parameters, which all workers have."""
         self._set_inner("eval")
 
-    finish = BoxOptimizer.finish
-    close = BoxOptimizer.close
-    state_dict = BoxOptimizer.state_dict
-    load_state_dict = BoxOptimizer.load_state_dict
-
     def __exit__(
         self,
         kind: type[BaseException] | None,
@@ -143,11 +137,7 @@ class ParameterServer(AveragingOptimizer, BoxOptimizer):
     ) -> None:
         """Close; after an error the other workers get WorkerLostError."""
         self._is_in_order = error is None
-        BoxOptimizer.__exit__(self, kind, error, trace)
-
-    def stats(self) -> Stats:
-        """Return the counts: rounds of averaging (as exchanges), time waited, bytes."""
-        return self.recorder.snapshot()
+        super().__exit__(kind, error, trace)
 
     def _extra_state(self) -> dict[str, Any]:
         """Put the parameters into the center, which is saved next; return an empty dict."""
@@ -162,4 +152,4 @@ class ParameterServer(AveragingOptimizer, BoxOptimizer):
     def center_into(self, model: torch.nn.Module) -> None:
         """Copy the parameters (and buffers), which are equal on all workers, into a model."""
         self._share_rest()
-        BoxOptimizer.center_into(self, model)
+        super().center_into(model)

@@ -139,7 +139,7 @@ class JoinedOptimizer(WrappedOptimizer):
                 with torch.no_grad():
                     self._share_rest()
         finally:
-            super().close()
+            self._mark_closed()
             try:
                 with torch.no_grad():
                     self._end_once()
