@@ -102,7 +102,7 @@ class HybridSGD(SyncGroup):
         run = Run(name, world, self._settings, timeout_s, bucket_nbytes)
         place = find_placement(run, groups, box, group, averaged(optimizer)[0])
         self.topology, box, mine = place.topology, place.box, place.group
-        self.period, self.steps, self._shared_steps = period, 0, 0
+        self.period = period
         self._told = [address_bytes(box), torch.zeros((), dtype=torch.int64, device="cpu")]
         address = None if place.is_root else self._told[0]
         options = BoxOptions(model=model, center_dtype=center_dtype, wire=wire)
@@ -115,7 +115,7 @@ class HybridSGD(SyncGroup):
             super().__init__(
                 optimizer,
                 model,
-                world=run.world,
+                world=world,
                 name=shared,
                 bucket_nbytes=bucket_nbytes,
                 timeout_s=timeout_s,
@@ -124,7 +124,7 @@ class HybridSGD(SyncGroup):
             undo.callback(self._rounds.close, in_order=False)
             self.steps = self._shared_steps = int(self._told[1])  # of the root's predecessor
             self._recorder, self._own = self._role.recorder, self._role.own
-            ends = (self._role, mine, f"{shared}-move", self.world, timeout_s, self._host_mean)
+            ends = (self._role, mine, f"{shared}-move", world, timeout_s, self._host_mean)
             self._exchange = GroupExchange(*ends, is_hidden=self._settings.is_hidden)
             undo.pop_all()
 
