@@ -12,7 +12,7 @@ from smbox.errors import ConfigError
 from smbox_torch.checks import check_optimizer
 from smbox_torch.model.flat import unique
 
-__all__ = ["Follow", "GradientViews", "Mean", "averaged"]
+__all__ = ["Follow", "GradientViews", "Mean", "averaged", "buffers_of"]
 
 
 class Follow(enum.Enum):
@@ -119,6 +119,11 @@ def averaged(optimizer: torch.optim.Optimizer) -> tuple[list[torch.Tensor], list
     if len(devices) > 1 or devices == ["meta"]:
         raise ConfigError("all parameters must be on one device", devices=devices)
     return found, [parameter for parameter in members if not parameter.requires_grad]
+
+
+def buffers_of(model: torch.nn.Module | None) -> list[torch.Tensor]:
+    """Return a model's buffers, each once; empty without a model."""
+    return [] if model is None else unique(model.buffers())
 
 
 class GradientViews:

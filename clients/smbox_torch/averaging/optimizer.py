@@ -12,6 +12,7 @@ import torch
 
 from smbox.errors import ConfigError
 from smbox_torch.averaging.gradient_rounds import GradientRounds
+from smbox_torch.averaging.mean import buffers_of
 from smbox_torch.checks import real
 from smbox_torch.model.flat import unique
 from smbox_torch.model.matching import names_of
@@ -162,9 +163,7 @@ class AveragingOptimizer(WrappedOptimizer):
 
     def _held(self) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
         """Return parameters and buffers, each once."""
-        return unique(self._members()), [] if self._model is None else unique(
-            self._model.buffers()
-        )
+        return unique(self._members()), buffers_of(self._model)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state with which :meth:`load_state_dict` resumes; the same on every rank.

@@ -24,12 +24,11 @@ import torch
 from smbox.errors import ConfigError
 from smbox_torch.averaging.box_sum import BoxSum
 from smbox_torch.averaging.gradient_rounds import GradientRounds
-from smbox_torch.averaging.mean import averaged
+from smbox_torch.averaging.mean import averaged, buffers_of
 from smbox_torch.averaging.optimizer import AveragingOptimizer
 from smbox_torch.averaging.summed_mean import SummedMean
 from smbox_torch.boxes import BoxLike
 from smbox_torch.checks import seconds
-from smbox_torch.model.flat import unique
 from smbox_torch.optimizer.options import BoxOptions
 from smbox_torch.optimizer.wrapper import BoxOptimizer
 from smbox_torch.workers.launch import continues, launch_of
@@ -96,7 +95,7 @@ class ParameterServer(BoxOptimizer, AveragingOptimizer):
             poll_s=self.team.poll_s,
         )
         model = options.get("model")
-        buffers = [] if model is None else unique(model.buffers())
+        buffers = buffers_of(model)
         mean = SummedMean(parameters, buffers, self._sums)
         self._sums.create(parameters, buffers)
         self._rounds = GradientRounds(

@@ -24,14 +24,13 @@ import torch
 from smbox.errors import ConfigError
 from smbox_torch.adapter import as_array
 from smbox_torch.averaging.gradient_rounds import GradientRounds
-from smbox_torch.averaging.mean import averaged
+from smbox_torch.averaging.mean import averaged, buffers_of
 from smbox_torch.averaging.optimizer import AveragingOptimizer
 from smbox_torch.averaging.ring import Exchange, Ring
 from smbox_torch.averaging.store_exchange import StoreExchange
 from smbox_torch.averaging.summed_mean import AllReduceSum, SummedMean
 from smbox_torch.averaging.sync_group import TIMEOUT_S
 from smbox_torch.checks import seconds
-from smbox_torch.model.flat import unique
 from smbox_torch.model.others import other_parameters
 from smbox_torch.world import World, bracketed, world_or_launched
 
@@ -110,7 +109,7 @@ class RingAllReduce(AveragingOptimizer):
         world = world_or_launched(world)
         self.rank, self.workers = world.rank, world.world_size
         parameters, self._frozen = averaged(optimizer)
-        buffers = [] if model is None else unique(model.buffers())
+        buffers = buffers_of(model)
         ring = Ring(
             world.rank,
             world.world_size,

@@ -25,13 +25,12 @@ from smbox.head import check_prefix
 from smbox_torch.averaging.box_group import AnyGroup, BoxGroup
 from smbox_torch.averaging.gradient_rounds import GradientRounds
 from smbox_torch.averaging.host_mean import HostMean
-from smbox_torch.averaging.mean import Mean, averaged
+from smbox_torch.averaging.mean import Mean, averaged, buffers_of
 from smbox_torch.averaging.optimizer import AveragingOptimizer
 from smbox_torch.averaging.packed import share
 from smbox_torch.averaging.summed_mean import SummedMean
 from smbox_torch.averaging.torch_sum import TorchSum
 from smbox_torch.checks import seconds, whole
-from smbox_torch.model.flat import unique
 from smbox_torch.model.others import other_parameters
 from smbox_torch.world import World, world_or_launched
 
@@ -99,10 +98,10 @@ class SyncGroup(AveragingOptimizer):
         self._model = model
         self.world = world_or_launched(world, group)
         self.rank, self.workers = self.world.rank, self.world.world_size
-        if group is not None and not isinstance(group, BoxGroup):
+        if own is not None:
             self.rank, self.workers = dist.get_rank(), dist.get_world_size()
         parameters, self._frozen = averaged(optimizer)
-        buffers = [] if model is None else unique(model.buffers())
+        buffers = buffers_of(model)
         others = other_parameters(model, self._wrapped)
         alike = [*parameters, *self._frozen, *others, *buffers, *self._told]
         mean: Mean
