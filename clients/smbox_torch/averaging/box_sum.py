@@ -32,10 +32,9 @@ from smbox.deadline import left_s
 from smbox.errors import RequestTimeoutError, SmboxError, WorkerLostError
 from smbox.member_record import hash_of
 from smbox_torch.adapter import as_array, dtype_name
-from smbox_torch.averaging.buckets import LOW_PRECISION
 from smbox_torch.averaging.packed import packed_nbytes
 from smbox_torch.averaging.steps import finished_early
-from smbox_torch.averaging.summed_mean import FLAGS, STEPS, WEIGHT, flat_gradients
+from smbox_torch.averaging.summed_mean import FLAGS, STEPS, WEIGHT, flat_sizes, wide_of
 from smbox_torch.boxes import Array, BoxLike, RegionLike
 from smbox_torch.workers.phase import of_this_start
 from smbox_torch.workers.team import DIED, LEFT
@@ -111,14 +110,13 @@ class BoxSum:
         Raises:
             LayoutMismatchError: they belong to another model or number of workers.
         """
-        flats = flat_gradients(parameters)
-        wide = ["float32" if f.dtype in LOW_PRECISION else dtype_name(f.dtype) for f in flats]
-        self._zeros = [np.zeros(f.numel(), d) for f, d in zip(flats, wide, strict=True)]
+        sizes = flat_sizes(parameters)
+        self._zeros = [np.zeros(n, dtype_name(wide_of(dtype))) for dtype, n in sizes.items()]
         for turn in range(TURNS):
             self._gradients.append(
                 [
-                    self._region(f"gradient{turn}.{dtype_name(flat.dtype)}", zeros.shape, dtype)
-                    for flat, zeros, dtype in zip(flats, self._zeros, wide, strict=True)
+                    self._region(f"gradient{turn}.{dtype_name(dtype)}", (n,), zeros.dtype.name)
+                    for (dtype, n), zeros in zip(sizes.items(), self._zeros, strict=True)
                 ]
             )
             n, m = FLAGS + len(parameters), packed_nbytes(buffers)
@@ -277,9 +275,8 @@ class BoxSum:
 
     def nbytes(self, flats: Sequence[torch.Tensor]) -> int:
         """Return the bytes pushed, pulled and, by rank 0, cleared in a round."""
-        widths = [4 if flat.dtype in LOW_PRECISION else flat.itemsize for flat in flats]
         moved = 3 if self.rank == 0 else 2
-        return moved * sum(w * flat.numel() for w, flat in zip(widths, flats, strict=True))
+        return moved * sum(wide_of(flat.dtype).itemsize * flat.numel() for flat in flats)
 
     def close(self, *, steps: int | None) -> None:
         """Tell the others that this worker has finished, or leaves after an error."""

@@ -11,6 +11,7 @@ float32. An exchange of rows without gradients synchronizes the ranks within a s
 from __future__ import annotations
 
 import zlib
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
@@ -23,7 +24,7 @@ from smbox_torch.averaging.mean import Follow, GradientViews
 from smbox_torch.averaging.packed import Packed, packed_nbytes
 from smbox_torch.averaging.steps import behind, leads, step_mismatch
 
-__all__ = ["FLAGS", "AllReduceSum", "Sum", "SummedMean", "flat_gradients"]
+__all__ = ["FLAGS", "AllReduceSum", "Sum", "SummedMean", "flat_sizes", "wide_of"]
 
 WEIGHT: Final = 0
 STEPS: Final = 1
@@ -75,16 +76,17 @@ class Sum(Protocol):
         """Leave after ``steps`` steps; None: after an error."""
 
 
-def flat_gradients(parameters: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Return one zero tensor ``[n]`` per dtype, on the parameters' device."""
-    return [
-        torch.zeros(
-            sum(each.numel() for each in parameters if each.dtype == dtype),
-            dtype=dtype,
-            device=parameters[0].device,
-        )
-        for dtype in dict.fromkeys(each.dtype for each in parameters)
-    ]
+def flat_sizes(parameters: Sequence[torch.Tensor]) -> dict[torch.dtype, int]:
+    """Return the number of elements of each dtype."""
+    sizes: Counter[torch.dtype] = Counter()
+    for each in parameters:
+        sizes[each.dtype] += each.numel()
+    return sizes
+
+
+def wide_of(dtype: torch.dtype) -> torch.dtype:
+    """Return the dtype in which gradients of a dtype are summed."""
+    return torch.float32 if dtype in LOW_PRECISION else dtype
 
 
 class AllReduceSum:
@@ -168,7 +170,8 @@ class SummedMean:
         device = parameters[0].device
         if any(buffer.device != device for buffer in buffers):
             raise ConfigError("buffers must be on the parameters' device", device=str(device))
-        self._flats = flat_gradients(parameters)
+        sizes = flat_sizes(parameters)
+        self._flats = [torch.zeros(n, dtype=dtype, device=device) for dtype, n in sizes.items()]
         self._views = GradientViews(parameters, _views(parameters, self._flats))
         memory = torch.zeros(packed_nbytes(buffers), dtype=torch.uint8, device=device)
         self._state = Packed(buffers, memory)
@@ -192,13 +195,13 @@ class SummedMean:
 
     def finish(self) -> None:
         """Sum and divide."""
-        wide = [flat.float() if flat.dtype in LOW_PRECISION else flat for flat in self._flats]
+        wide = [flat.to(wide_of(flat.dtype)) for flat in self._flats]
         table = self._met(in_step=False, flats=wide)
         self._table = None
         if table[:, IN_STEP].any():
             raise _in_another_step(table)
-        present = (table[:, JOINED] == 0).nonzero().flatten().tolist()
-        self.is_any_due = is_any_due([int(each) for each in table[:, DUE].tolist()], present)
+        dues = [int(each) for each in table[:, DUE].tolist()]
+        self.is_any_due = is_any_due(dues, _present(table))
         weight = self._row[WEIGHT].item()
         self._by.total(wide, weight)
         total = table[:, WEIGHT].sum().item()
@@ -210,11 +213,8 @@ class SummedMean:
         counted = table[table[:, WEIGHT] != 0]
         self._views.hand_out(counted[:, FLAGS:].any(dim=0).tolist())
         if self._state.memory.numel():
-            self._share_state(int((table[:, WEIGHT] != 0).int().argmax()))
-
-    def _share_state(self, source: int) -> None:
-        self._by.share(self._state.memory, source)
-        self._state.load()
+            self._by.share(self._state.memory, int((table[:, WEIGHT] != 0).int().argmax()))
+            self._state.load()
 
     def _met(self, *, in_step: bool, flats: Sequence[torch.Tensor]) -> torch.Tensor:
         """Return the rows of all ranks, exchanged once per round or synchronization."""
@@ -233,8 +233,7 @@ class SummedMean:
         """Exchange one more row, without a sum, and compare the digests."""
         self._row[DIGEST] = digest
         table = self._by.table(self._row, (), self._state.memory)
-        present = (table[:, JOINED] == 0).nonzero().flatten().tolist()
-        check_equal({rank: int(table[rank, DIGEST]) for rank in present})
+        check_equal({rank: int(table[rank, DIGEST]) for rank in _present(table)})
 
     def stepped(self, steps: int) -> None:
         """Record the steps for the next row."""
@@ -287,6 +286,12 @@ def _views(
         views.append(rest[: each.numel()].view(each.shape))
         rests[each.dtype] = rest[each.numel() :]
     return views
+
+
+def _present(table: torch.Tensor) -> list[int]:
+    """Return the ranks that have batches left."""
+    found: list[int] = (table[:, JOINED] == 0).nonzero().flatten().tolist()
+    return found
 
 
 def _in_another_step(table: torch.Tensor) -> Exception:
