@@ -35,15 +35,13 @@ class Bucket:
     """A bucket of parameters and its place in a row.
 
     Args:
-        members: indices of the parameters, in order of their places.
-        firsts: first byte of each member's gradient in the row.
+        members: index of each parameter -> first byte of its gradient in the row, in order.
         first: first byte of the bucket in the row.
         limit: byte after the bucket in the row.
         dtype: dtype of all members.
     """
 
-    members: tuple[int, ...]
-    firsts: tuple[int, ...]
+    members: dict[int, int]
     first: int
     limit: int
     dtype: torch.dtype
@@ -84,11 +82,11 @@ def _runs(
 
 
 def _place(parameters: Sequence[torch.Tensor], members: Sequence[int], first: int) -> Bucket:
-    firsts, at_byte = [], first
+    firsts, at_byte = {}, first
     for index in members:
-        firsts.append(at_byte)
+        firsts[index] = at_byte
         at_byte += align(parameters[index].nbytes, ALIGN_NBYTES)
-    return Bucket(tuple(members), tuple(firsts), first, at_byte, parameters[members[0]].dtype)
+    return Bucket(firsts, first, at_byte, parameters[members[0]].dtype)
 
 
 class SharedRows:

@@ -20,7 +20,7 @@ from typing import Final
 
 import torch
 
-from smbox_torch.averaging.buckets import Bucket, SharedRows, described, plan, shared_nbytes
+from smbox_torch.averaging.buckets import SharedRows, described, plan, shared_nbytes
 from smbox_torch.averaging.equal_state import check_equal, is_any_due
 from smbox_torch.averaging.host_memory import HostMemory
 from smbox_torch.averaging.mean import Follow, GradientViews
@@ -83,11 +83,11 @@ class HostMean:
         self.rendezvous = self._memory.rendezvous
         self.rows = SharedRows(self._memory.data, self._buckets, ranks, count)
         self._state = Packed(buffers, self.rows.state)
-        firsts = _firsts(self._buckets)
+        firsts = {i: at for bucket in self._buckets for i, at in bucket.members.items()}
         views = [self.rows.view(self.rank, firsts[i], p) for i, p in enumerate(parameters)]
         self._views = GradientViews(parameters, views)
-        bucket_of = {m: n for n, bucket in enumerate(self._buckets) for m in bucket.members}
-        self._bucket_of = [bucket_of[index] for index in range(count)]
+        numbered = enumerate(self._buckets)
+        self._bucket_of = {index: n for n, bucket in numbered for index in bucket.members}
         self._first_rank = world.rank_of(0)
         self.is_any_due = False
         self._present: list[int] = []  # ranks that have batches left
@@ -259,12 +259,3 @@ def _say_goodbye(rendezvous: Rendezvous) -> None:
     failed = sys.exc_info()[0] is not None or getattr(sys, "last_value", None) is not None
     steps = rendezvous.counters(STEPPED)[rendezvous.rank]
     rendezvous.leave(steps=None if failed else steps)
-
-
-def _firsts(buckets: Sequence[Bucket]) -> dict[int, int]:
-    """Map each parameter's index to the byte of a row where its gradient begins."""
-    return {
-        index: first
-        for bucket in buckets
-        for index, first in zip(bucket.members, bucket.firsts, strict=True)
-    }
