@@ -52,9 +52,10 @@ def _nobody() -> dict[int, str]:
     return {}
 
 
-def _start_id(env: Mapping[str, str] = os.environ) -> int:
+def _start_id() -> int:
     """Return an id that the workers of one start by a launcher share; 0 without a launcher."""
-    return hash_of(World.from_env(env).start_id) if is_launched(env) else 0
+    is_shared = is_launched(os.environ)
+    return hash_of(World.from_env(os.environ).start_id) if is_shared else 0
 
 
 class BoxSum:

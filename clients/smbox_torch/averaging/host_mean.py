@@ -137,7 +137,7 @@ class HostMean:
         if self._reduced == self._base:
             steps = self.rendezvous.counters(STEPPED)
             if min(steps) < max(steps):
-                skipped = behind(steps, [True] * len(steps))
+                skipped = behind(steps, range(len(steps)))
                 self.rendezvous.give_up_skipped(skipped, steps)
             # Read this before the others continue: they would write the next round's, or join.
             dues = self.rendezvous.counters(DUE)

@@ -9,16 +9,15 @@ from smbox.errors import StepMismatchError
 __all__ = ["behind", "finished_early", "leads", "step_mismatch"]
 
 
-def behind(counted: Sequence[int], present: Sequence[bool]) -> list[int]:
+def behind(counted: Sequence[int], present: Sequence[int]) -> list[int]:
     """Return the present ranks that did fewer steps than another present rank.
 
     Args:
         counted: steps of each rank.
-        present: whether each rank is present.
+        present: the present ranks.
     """
-    most = max((n for n, here in zip(counted, present, strict=True) if here), default=0)
-    both = enumerate(zip(counted, present, strict=True))
-    return [rank for rank, (n, here) in both if here and n < most]
+    most = max((counted[rank] for rank in present), default=0)
+    return [rank for rank in present if counted[rank] < most]
 
 
 def leads(rank: int, counted: Sequence[int]) -> bool | None:

@@ -223,7 +223,7 @@ class SummedMean:
             self._state.store()
             table = self._by.table(self._row, flats, self._state.memory)
             steps = [int(each) for each in table[:, STEPS].tolist()]
-            skipped = behind(steps, (table[:, JOINED] == 0).tolist())
+            skipped = behind(steps, _present(table))
             if skipped:
                 raise step_mismatch(skipped, steps)
             self._table = table  # not before: a repeated round must find the mismatch, too

@@ -18,7 +18,7 @@ import torch
 from smbox_torch.boxes import Array
 from smbox_torch.elastic.update_thread import UpdateThread
 from smbox_torch.model.device import await_device, host_like
-from smbox_torch.model.flat import FlatBuffer, FlatParameters
+from smbox_torch.model.flat import FlatBuffer
 from smbox_torch.optimizer.stats import Recorder
 
 __all__ = ["Broadcast", "Exchange", "NoBroadcast", "Overlap", "ThreadedExchange", "Worker"]
@@ -75,11 +75,9 @@ class Worker(Protocol):
 
     Attributes:
         recorder: counts exchanges.
-        flat: x, the worker's parameters.
     """
 
     recorder: Recorder
-    flat: FlatParameters
 
     @property
     def exchange_nbytes(self) -> int:
