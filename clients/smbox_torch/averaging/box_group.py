@@ -111,6 +111,10 @@ class BoxGroup:
         self._sums.create(parameters, buffers)
         return self._sums
 
+    def tell_end(self, steps: int) -> None:
+        """Tell the others that this worker's loop has ended after ``steps`` steps."""
+        self._sums.close(steps=steps)
+
     def meet(self, what: str) -> None:
         """Wait until all workers of the group have called this.
 

@@ -129,6 +129,7 @@ class BoxSum:
 
     def _end(self, word: int) -> None:
         self._ended[self.rank : self.rank + 1].put(np.array([word], np.int64))
+        self._word = word
 
     def _come(self) -> int:
         """Count this worker, return how often it came since the start; 0: no launcher."""
@@ -280,10 +281,11 @@ class BoxSum:
         return moved * sum(wide_of(flat.dtype).itemsize * flat.numel() for flat in flats)
 
     def close(self, *, steps: int | None) -> None:
-        """Tell the others that this worker has finished, or leaves after an error."""
+        """Tell the others that this worker has finished, or leaves after an error; once."""
+        if self._word:  # it has, or has recorded a lost rank
+            return
         if steps is not None:
             self._end(1 + steps)
             return
         with suppress(SmboxError):  # the first error says more
-            if self._ended.get()[self.rank] == 0:  # else it has recorded a lost rank
-                self._end(-1 - self._ranks[self.rank])
+            self._end(-1 - self._ranks[self.rank])

@@ -51,6 +51,9 @@ class GroupBroadcast(Broadcast, Protocol):
     def is_due(self) -> bool:
         """Return True if a step of another rank, but not of this one, reached an exchange."""
 
+    def announce_end(self, steps: int) -> None:
+        """Tell ranks that have more batches that this one has ended after ``steps`` steps."""
+
     def disable_timeout(self) -> None:
         """Wait without limit for the next move, the last: the root waits for other groups."""
 
@@ -67,7 +70,7 @@ class HostBroadcast:
         flat: the buffers that are moved; of the same sizes on every rank.
         timeout_s: time after which a rank that does not respond is considered lost, in seconds.
         sets: number of sets of tensors that exchanges use in turn.
-        mean: the mean of the ranks' gradients; it knows whether the root skipped the step.
+        mean: the mean of the ranks' gradients, in which ranks wait for each other, too.
 
     Raises:
         WorkerLostError: a rank of this host never arrived. From ``receive``: the root is lost.
@@ -106,6 +109,11 @@ class HostBroadcast:
         """Compare the counters of the other ranks with this one's."""
         counters = self._memory.rendezvous.counters(DUE)
         return max(counters) > max(self._done, counters[self._memory.rendezvous.rank])
+
+    def announce_end(self, steps: int) -> None:
+        """Announce the end of the loop to ranks that wait for this one's gradients."""
+        if self._mean is not None:
+            self._mean.rendezvous.leave(steps=steps)
 
     def disable_timeout(self) -> None:
         """Wait for the root as long as it is alive."""
@@ -207,6 +215,10 @@ class BoxBroadcast(MessageBroadcast):
             for region, tensor in zip(regions, self.tensors, strict=True):
                 region.get(as_array(tensor))
 
+    def announce_end(self, steps: int) -> None:
+        """Announce the end of the loop to ranks that wait for this one's gradients."""
+        self._group.tell_end(steps)
+
     def close(self) -> None:
         """Return: the caller owns the box."""
 
@@ -245,6 +257,9 @@ class TorchBroadcast(MessageBroadcast):
             self._broadcast(sent)
             if not self._is_root and sent is not tensor:
                 tensor.copy_(sent)
+
+    def announce_end(self, steps: int) -> None:
+        """Return: a process group cannot report it."""
 
     def _broadcast(self, tensor: torch.Tensor) -> None:
         with group_errors():

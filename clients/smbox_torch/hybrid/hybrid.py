@@ -276,8 +276,7 @@ class HybridSGD(SyncGroup):
         self._leave(in_order=is_first)
 
     def _share_rest(self) -> None:
-        if self._host_mean is not None:  # tell ranks that have more batches
-            self._host_mean.rendezvous.leave(steps=self._rounds.steps)
+        self._exchange.broadcast.announce_end(self._rounds.steps)
         if self.steps > self._shared_steps:
             self.exchange()
         self._settle()
