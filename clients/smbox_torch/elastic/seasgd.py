@@ -103,15 +103,14 @@ class SEASGD(ElasticOptimizer):
             self._adding.begin()
         self._note_shared()
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state, after the add in flight has finished."""
-        self._adding.finish()
-        return super().state_dict()
-
     def load_state_dict(self, state_dict: dict[str, Any], *, force: bool = False) -> None:
         """Resume from a state, after the add in flight has finished; see BoxOptimizer."""
         self._adding.finish()
         super().load_state_dict(state_dict, force=force)
+
+    def _extra_state(self) -> dict[str, Any]:
+        self._adding.finish()
+        return super()._extra_state()
 
     def _share(self) -> None:
         self.exchange()

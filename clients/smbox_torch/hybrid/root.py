@@ -43,8 +43,7 @@ class HybridRoot(EASGD):
 
     def prepare(self) -> Sequence[Array]:
         """Return x; raise if it cannot be exchanged. Statistics are exchanged separately."""
-        self.team.check()
-        self._demand_exchangeable()
+        self._begin_exchange()
         return [buffer.load() for buffer in self.flat.buffers]
 
     def flat_buffers(self) -> Sequence[FlatBuffer]:
@@ -62,8 +61,7 @@ class HybridRoot(EASGD):
 
     def publish_statistics(self, moves: Sequence[torch.Tensor]) -> None:
         """Exchange the statistics with the center and store their moves in ``moves``."""
-        self.prepare()
-        self.phase.use()
+        self._begin_exchange()
         for (buffer, region), move in zip(self.buffers or (), moves, strict=True):
             region.elastic(buffer.load(), self.moving_rate, delta=as_array(move))
 

@@ -53,7 +53,7 @@ def test_a_root_that_cannot_exchange_the_statistics_is_named_by_the_others(run_r
         )
         optimizer = HybridSGD(sgd, box, "run", model=model, world=world, timeout_s=20.0)
         if world.is_group_root:
-            optimizer._role.prepare, error, words = fail, ConnectionError, "gone"
+            optimizer._role._begin_exchange, error, words = fail, ConnectionError, "gone"
         model(torch.ones(4, 3)).sum().backward()
         with pytest.raises(error, match=words), optimizer:
             optimizer.step()
