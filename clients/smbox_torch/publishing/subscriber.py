@@ -13,6 +13,7 @@ import math
 import threading
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from types import MappingProxyType
 from typing import Final
 
@@ -142,7 +143,10 @@ class Subscriber:
         """
         pull = Pull(into, newer_than, timeout_s, names, version)
         # Not a task: the end of asyncio.run would cancel it, and the thread would go on.
-        end = asyncio.get_running_loop().run_in_executor(None, self._pull, pull, POLL_S)
+        # Its own thread: those of the loop are few, and other pulls may wait in all of them.
+        thread = ThreadPoolExecutor(1, "smbox-pull")
+        end = asyncio.get_running_loop().run_in_executor(thread, self._pull, pull, POLL_S)
+        thread.shutdown(wait=False)  # it ends with the pull
         try:
             return await asyncio.shield(end)
         except asyncio.CancelledError:

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -54,6 +55,26 @@ def test_a_pull_that_checks_for_its_cancel_goes_on_waiting(
         return await waiting
 
     assert asyncio.run(follow()) == 1
+
+
+def test_a_pull_does_not_wait_for_other_work_of_the_event_loop(
+    box, name, publisher, state, publish
+):
+    """Else a few subscribers that wait for a version would stop all others, and their ends."""
+    publish(publisher, state, 1)
+    busy = threading.Event()
+
+    async def follow():
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(1))
+        working = loop.run_in_executor(None, busy.wait)
+        pulling = asyncio.create_task(Subscriber(box, name).apull())
+        done, _ = await asyncio.wait([pulling], timeout=60.0)
+        busy.set()
+        await working
+        return len(done), await pulling
+
+    assert asyncio.run(follow()) == (1, 1)
 
 
 def test_a_cancelled_pull_is_over(box, name, publisher, state, publish, values):
