@@ -33,6 +33,9 @@ __all__ = ["Pull"]
 QUIET_S: Final = 0.6
 """Time without data after which a read ends that continues after the deadline of its pull."""
 
+OPEN_S: Final = 3.0
+"""Longest try to open a region: a pull that is cancelled ends after it."""
+
 SILENT: Final = "the memory did not answer in time"
 
 
@@ -113,7 +116,7 @@ class Pull:
                 left_s = self.left_s()
                 if left_s <= 0:
                     raise self.timeout(SILENT) from error
-            try_s = min(2 * try_s + 1.0, left_s)
+            try_s = min(2 * try_s + 1.0, OPEN_S, left_s)
 
     def read(self, region: Region, out: torch.Tensor | None = None) -> Any:
         """Return the contents of a region, in ``out`` if it is given.
