@@ -69,7 +69,7 @@ class Subscriber:
         self._counter = box.counter(publication.newest_name(name))
         self._lock = threading.Lock()
         self._term: _TermReader | None = None
-        self._memory = torch.empty(0, dtype=torch.uint8, device="cpu")
+        self._memory: torch.Tensor | None = None  # None: not allocated, or being filled
         self._state: dict[str, torch.Tensor] = {}
         self._version = 0
         self._found_s = 0.0
@@ -235,6 +235,7 @@ class Subscriber:
             for first, limit in publication.runs(chosen.values()):
                 data = buffer[HEAD_NBYTES + first : HEAD_NBYTES + limit]
                 pull.read(data, memory[first:limit])
+            self._memory = memory  # not before: an interrupted read might still write to it
             if _version_in(buffer, pull) != version:
                 return False
         except (RegionFreedError, RegionNotFoundError):
@@ -247,9 +248,10 @@ class Subscriber:
     def _emptied(self, layout: Layout) -> torch.Tensor:
         """Return memory for a version, and empty ``state``, which used this memory."""
         self._state, self._version = {}, 0
-        if self._memory.numel() != layout.nbytes:
-            self._memory = torch.empty(layout.nbytes, dtype=torch.uint8, device="cpu")
-        return self._memory
+        memory, self._memory = self._memory, None
+        if memory is None or memory.numel() != layout.nbytes:
+            memory = torch.empty(layout.nbytes, dtype=torch.uint8, device="cpu")
+        return memory
 
 
 class _TermReader:

@@ -173,3 +173,40 @@ def test_a_read_that_times_out_is_cancelled(box, name, hooked):
     with pytest.raises(smbox.RequestTimeoutError, match="did not answer"):
         Subscriber(hooked(box, read), name).pull(timeout_s=0.0)
     assert len(cancelled) == 1
+
+
+@pytest.mark.usefixtures("published")
+def test_a_read_whose_cancel_is_interrupted_does_not_write_to_a_later_pull(
+    box, name, state, hooked
+):
+    """As by the second of two Ctrl-C; the read goes on with the requests of other calls."""
+    memories = []
+
+    class Silent:
+        def result(self):
+            raise smbox.RequestTimeoutError("silent")
+
+        def facts(self):
+            return {}
+
+        def cancel(self):
+            raise KeyboardInterrupt
+
+    def read(verb, region):
+        def start(out):
+            memories.append(out)
+            return Silent()
+
+        return start if verb == "get_nb" and region.nbytes > SIZE and not memories else None
+
+    subscriber = Subscriber(hooked(box, read), name)
+    for is_cut in (False, True, False):
+        if is_cut:
+            memories.clear()
+            with pytest.raises(KeyboardInterrupt):
+                subscriber.pull(timeout_s=0.0)
+        else:
+            memories.append(None)  # reads as usual
+            assert subscriber.pull(timeout_s=0.0) == 1
+    memories[0].fill_(9)
+    assert values(subscriber.state) == values(state)
