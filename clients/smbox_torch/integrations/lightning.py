@@ -119,9 +119,11 @@ class BoxCallback(Callback):
     def on_exception(self, trainer: Trainer, *_: Any) -> None:
         """Leave the run, so that no worker waits; a checkpoint that follows has the center."""
         if self.optimizer is not None:
-            with suppress(SmboxError):  # the exception may be the loss of the memory
-                self._center = deepcopy(self._center_of(trainer.strategy))
-            self.leave()
+            try:
+                with suppress(SmboxError):  # the exception may be the loss of the memory
+                    self._center = deepcopy(self._center_of(trainer.strategy))
+            finally:  # a device without room for the batch has none for the copy, either
+                self.leave()
 
     def leave(self) -> None:
         """Leave the run without an exchange; another ``fit`` joins again."""

@@ -33,17 +33,31 @@ class Cuts(Callback):
         box.close()
         raise KeyError("of the loop")
 
+class Full(Callback):
+    def on_train_batch_end(self, _, model, *__):
+        model.state_dict = self.fail
+        raise KeyError("of the loop")
+
+    def fail(self, *_, **__):
+        raise MemoryError("of the copy")
+
 def fit(workers, *more):
-    callback = BoxCallback(EASGD, box, "run", workers=workers, period=8)
+    callbacks.append(BoxCallback(EASGD, box, "run", workers=workers, period=8))
     trainer = Trainer(accelerator="cpu", max_epochs=1, logger=False, enable_progress_bar=False,
                       enable_model_summary=False, enable_checkpointing=False,
-                      callbacks=[callback, *more])
+                      callbacks=[callbacks[-1], *more])
     data = torch.utils.data.DataLoader(torch.ones(1, 2))
     trainer.fit(Model(), data, data)
     return trainer
 
+callbacks = []
 with smbox.local("64MiB") as box, pytest.raises(KeyError, match="of the loop"):
     fit(1, Cuts())
+with smbox.local("64MiB") as box:
+    with pytest.raises(MemoryError, match="of the copy"):
+        fit(1, Full())
+    with smbox.join(box, "run") as member:
+        assert member.rank == 0  # the worker has left
 os.environ.update(SMBOX_RANK="1", SMBOX_WORLD_SIZE="2")
 with smbox.local("64MiB") as box:
     fit(smbox.join(box, "run", rank=1)).save_checkpoint("saved.ckpt")
