@@ -55,6 +55,15 @@ def test_workers_with_other_values_are_refused(kind):
     optimizer.close(exchange=False)
 
 
+def test_values_are_compared_at_the_first_step_only():
+    box, model = ModelBox(), network(1)
+    optimizer = EASGD(of_head(model), box, "run", model=model, workers=1)
+    for _ in range(2):
+        step(model, optimizer)
+    assert [entry.op for entry in box.log if entry.region == "run.others"] == ["get"]
+    optimizer.close()
+
+
 def test_workers_of_hogwild_with_other_values_are_refused(open_box):
     first, other = network(1), network(2)
     with (

@@ -77,6 +77,25 @@ def test_a_model_that_is_changed_after_wrapping_is_refused(
     opt.close()
 
 
+def test_the_center_in_another_model_does_not_hide_a_change():
+    model = network()
+    opt = made(EASGD, model, ModelBox())
+    by_data(model)
+    opt.center_into(network())
+    with pytest.raises(ConfigError, match="load the model before"):
+        train(model, opt)
+
+
+def test_the_center_in_the_own_model_does_not_forbid_later_changes():
+    model = network()
+    opt = made(EASGD, model, ModelBox())
+    train(model, opt)
+    opt.center_into(model)
+    by_data(model)
+    train(model, opt)
+    assert opt.steps == 2
+
+
 @pytest.mark.parametrize("kind", [SyncGroup, HybridSGD, RingAllReduce])
 def test_classes_that_average_gradients_refuse_it_too(kind: type):
     model, world = network(), World(0, 0, run_id="loading")

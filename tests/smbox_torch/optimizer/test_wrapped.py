@@ -45,6 +45,13 @@ def test_groups_and_state_are_those_inside_for_schedulers_too(weight: torch.nn.P
     assert weight.grad is None
 
 
+def test_a_closure_has_gradients_also_inside_no_grad(weight: torch.nn.Parameter):
+    optimizer = Twice(torch.optim.SGD([weight], lr=1.0))
+    with torch.no_grad():
+        optimizer.step(lambda: weight.sum().backward())
+    assert weight.tolist() == [-1.0, -1.0]
+
+
 def test_a_scheduler_from_before_the_wrapping_goes_on(weight: torch.nn.Parameter):
     inner = torch.optim.SGD([weight], lr=1.0)
     scheduler = torch.optim.lr_scheduler.StepLR(inner, step_size=1, gamma=0.5)
