@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import smbox
+from smbox.errors import ConfigError
 from smbox_torch import EASGD, Downpour, HybridSGD, ParameterServer, SyncGroup
 from smbox_torch.world import World
 
@@ -161,3 +162,29 @@ def test_after_finish_the_inner_mode_leaves_the_center(
         again.center_into(target)
         again.finish()
         assert values(made) == values(target)
+
+
+def test_a_mode_does_not_hide_a_change_before_the_first_step():
+    made = model()
+    with (
+        smbox.local("64MiB") as box,
+        EASGD(ScheduleFree(made.parameters()), box, "run", workers=1) as opt,
+    ):
+        with torch.no_grad():
+            made.weight.add_(1.0)
+        opt.train()
+        made(torch.ones(1, 3)).sum().backward()
+        with pytest.raises(ConfigError, match="load the model before"):
+            opt.step()
+
+
+def test_an_inner_optimizer_in_eval_mode_is_wrapped_at_the_point_of_the_gradients():
+    made = model()
+    inner = ScheduleFree(made.parameters())
+    epoch(made, inner)
+    inner.train()
+    wanted = values(made)
+    inner.eval()
+    with smbox.local("64MiB") as box, EASGD(inner, box, "run", workers=1) as opt:
+        assert values(made) == pytest.approx(wanted)
+        opt.step()

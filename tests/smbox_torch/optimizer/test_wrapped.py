@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from smbox.errors import ConfigError
-from smbox_torch import SyncGroup
+from smbox.testing.model_box import ModelBox
+from smbox_torch import EASGD, SyncGroup
 from smbox_torch.optimizer.wrapped import WrappedOptimizer
 from smbox_torch.world import World
 
@@ -43,6 +44,16 @@ def test_groups_and_state_are_those_inside_for_schedulers_too(weight: torch.nn.P
     assert optimizer.state[weight] is optimizer.inner.state[weight]
     optimizer.zero_grad()
     assert weight.grad is None
+
+
+def test_gradients_are_cleared_in_place_on_request(weight: torch.nn.Parameter):
+    sgd = torch.optim.SGD([weight], lr=1.0)
+    for optimizer in (Twice(sgd), EASGD(sgd, ModelBox(), "run", workers=1)):
+        weight.sum().backward()
+        optimizer.zero_grad(set_to_none=False)
+        assert weight.grad.tolist() == [0.0, 0.0]
+        optimizer.zero_grad()
+        assert weight.grad is None
 
 
 def test_a_closure_has_gradients_also_inside_no_grad(weight: torch.nn.Parameter):

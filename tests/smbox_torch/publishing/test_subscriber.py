@@ -52,6 +52,8 @@ def test_names_choose_what_is_pulled(box, name, publisher, state, publish):
     assert subscriber.pull(into=target, names=["b", "n"]) == 1
     assert (target["n"].item(), target["b"].unique().tolist(), target["c"]) == (3, [3], "else")
     assert list(subscriber.state) == ["b", "n"]
+    assert subscriber.pull(names=iter(["a"])) == 1
+    assert list(subscriber.state) == ["a"]
     assert subscriber.pull(names=[]) == 1
     assert dict(subscriber.state) == {}
 
