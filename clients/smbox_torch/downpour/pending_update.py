@@ -170,7 +170,7 @@ class PendingUpdate:
     def load_state(self, state: list[torch.Tensor]) -> None:
         """Restore what :meth:`state` returned."""
         for mine, kept in zip(self.base + self.pending, state, strict=True):
-            _bytes(mine)[...] = kept.numpy()
+            _bytes(mine)[...] = kept.cpu().numpy()
         self._has_pending = self._is_based = True
         self._partial.forget()
 

@@ -192,7 +192,7 @@ class ServerDownpour(BoxOptimizer):
 
     def _load_extra_state(self, extra: dict[str, Any]) -> None:
         for mine, kept in zip(self.gathered, extra["gathered"], strict=True):
-            mine[...] = kept.numpy().view(mine.dtype)
+            mine[...] = kept.cpu().numpy().view(mine.dtype)
         self._partial.forget()
         self._outside_changes.load_state(extra["changes"])
 
@@ -227,4 +227,4 @@ class _State:
 
     def put(self, values: dict[str, torch.Tensor]) -> None:
         for name, state in self._server.states.items():
-            state.put(values[name].numpy().view(state.dtype))
+            state.put(values[name].cpu().numpy().view(state.dtype))

@@ -133,9 +133,9 @@ class Center:
         return [found[id(tensor)] for tensor in self.flat.tensors]
 
     def put(self, values: dict[str, torch.Tensor]) -> None:
-        """Overwrite the center with what :meth:`values` returned."""
+        """Overwrite the center with what :meth:`values` returned, on any device."""
         for buffer, region in self:
-            region.put(as_array(values[buffer.dtype].to(buffer.wide.dtype)))
+            region.put(as_array(values[buffer.dtype].to("cpu", buffer.wide.dtype)))
         self._seen = self._version()
 
     def behind(self, *, mine: int = 1) -> int:

@@ -32,11 +32,12 @@ def test_what_lies_beside_a_center_leaves_the_worker_alone():
 
 def test_values_go_out_and_come_back():
     center = Center(ModelBox(), "run", flat(1.0))
-    center.put({"float32": torch.arange(3.0)})
+    center.put({"float32": torch.arange(3.0, dtype=torch.float64)})
     assert center.values()["float32"].tolist() == [0.0, 1.0, 2.0]
     found = np.empty(3, np.float32)
     center.read([found])
     assert found.tolist() == [0.0, 1.0, 2.0]
+    assert center.behind(mine=0) == 0  # it was this worker's change
 
 
 @pytest.mark.parametrize("size", [3, 300_000])
