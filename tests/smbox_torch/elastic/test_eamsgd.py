@@ -200,8 +200,13 @@ def test_loading_what_the_model_holds_changes_nothing():
 
 
 def test_other_optimizers_and_settings_that_would_be_ignored_are_refused():
+    class Own(torch.optim.SGD):
+        """May step otherwise."""
+
     x = torch.nn.Parameter(torch.zeros(2))
-    for inner in (torch.optim.Adam([x]), torch.optim.RMSprop([x], lr=0.1)):
+    with pytest.raises(TypeError, match="optimizer"):
+        EAMSGD(None, ModelBox(), "run", workers=1)
+    for inner in (torch.optim.Adam([x]), torch.optim.RMSprop([x], lr=0.1), Own([x], lr=0.1)):
         with pytest.raises(ConfigError, match=r"torch\.optim\.SGD"):
             EAMSGD(inner, ModelBox(), "run", workers=1)
     for settings in ({"momentum": 0.9}, {"maximize": True}, {"dampening": 0.5}):

@@ -86,6 +86,16 @@ def test_the_center_in_another_model_does_not_hide_a_change():
         train(model, opt)
 
 
+def test_the_center_in_the_own_model_is_no_change_though_others_have_moved_it():
+    box, model = ModelBox(), network()
+    opt = made(EASGD, model, box)
+    region = box.attach("run.float32")
+    region.accumulate(np.ones(region.shape, np.float32))
+    opt.center_into(model)
+    train(model, opt)
+    assert opt.steps == 1
+
+
 def test_the_center_in_the_own_model_does_not_forbid_later_changes():
     model = network()
     opt = made(EASGD, model, ModelBox())

@@ -118,6 +118,20 @@ def test_a_tied_tensor_takes_one_value_from_all_its_names_or_nothing(box, name, 
         assert values(target) == [[1], [1], [1]]
 
 
+def test_a_tied_tensor_takes_values_that_are_equal_bit_by_bit(box, name):
+    source = {key: torch.tensor([torch.nan, 0.0]) for key in "ab"}
+    tied = torch.ones(2)
+    target = {"a": tied, "b": tied}
+    with Publisher(box, name, source) as publisher:
+        publisher.publish()
+        assert Subscriber(box, name).pull(into=target) == 1
+        assert tied.isnan().tolist() == [True, False]
+        source["b"][1] = -0.0
+        publisher.publish()
+    with pytest.raises(smbox.LayoutMismatchError, match="tied"):
+        Subscriber(box, name).pull(into=target)
+
+
 def test_a_tied_tensor_does_not_take_the_same_bytes_of_two_dtypes(box, name):
     half = torch.ones(SIZE, dtype=torch.float16)
     tied = torch.zeros(SIZE)
