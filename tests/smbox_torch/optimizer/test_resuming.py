@@ -118,6 +118,19 @@ def test_steps_before_a_checkpoint_are_shared_at_the_end_too(kind: str):
     assert center(box) == [3] * 4
 
 
+@pytest.mark.parametrize("kind", PENDING)
+def test_a_forced_load_restores_the_center_and_the_steps_that_were_pending(kind: str):
+    box = ModelBox()
+    one = trained(3, PENDING[kind][0], box, PENDING[kind][1])
+    saved = copy.deepcopy(one.optimizer.state_dict())
+    one.step()
+    assert center(box) == [4] * 4
+    one.optimizer.load_state_dict(saved, force=True)
+    assert center(box) == [0] * 4
+    one.optimizer.close()
+    assert center(box) == [3] * 4
+
+
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("end", ["close", "finish"])
 @pytest.mark.parametrize("kind", SHARED)
