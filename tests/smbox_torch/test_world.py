@@ -152,3 +152,17 @@ def test_without_a_launcher_nobody_takes_itself_for_the_only_worker(
         getattr(smbox_torch, kind)(sgd, *place, **options)
     assert node.regions() == before
     getattr(smbox_torch, kind)(sgd, *place, **options, world=World()).close()
+
+
+def test_numbers_that_contradict_each_other_are_refused():
+    for more in ({"world_size": 2, "local_world_size": 3}, {"worker_restart": -1}):
+        with pytest.raises(ConfigError):
+            World(**more)
+    assert World(group_rank=5).group_rank == 5  # the number of hosts is unknown
+
+
+def test_runs_at_other_addresses_and_of_other_sizes_are_told_apart():
+    one, other = (World.from_env({"SMBOX_ADDRESS": f"tcp://host:{port}"}) for port in (1, 2))
+    assert one.run_id != other.run_id
+    small, large = (World(world_size=2, local_world_size=size) for size in (1, 2))
+    assert small.host_token != large.host_token
