@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from typing import Final
 
 from smbox.config import addresses_of, scheme_of
@@ -50,7 +51,7 @@ class Place:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Plan:
     """The processes that a launcher starts.
 
@@ -154,8 +155,8 @@ class Plan:
                 nodes=len(twice),
             )
 
-    @property
-    def places(self) -> list[Place]:
+    @cached_property  # read several times for each worker
+    def places(self) -> Sequence[Place]:
         """The place of each worker, by rank, host by host."""
         shares = [host.workers for host in self.hosts] or [self.per_node] * self.nodes
         groups = [index for index, size in enumerate(shares) if size]

@@ -45,6 +45,11 @@ def test_workers_find_their_places():
     assert len({world.host_token for world in found}) == 2
 
 
+def test_places_are_computed_once():
+    plan = Plan(["x"], nodes=2, per_node=3)
+    assert plan.places is plan.places
+
+
 def test_a_restart_is_another_gathering():
     plan = Plan(["x"], on_failure=OnFailure.RESTART_ALL)
     assert worlds(plan)[0].host_token != worlds(plan, restart=1)[0].host_token
