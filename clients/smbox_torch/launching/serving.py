@@ -11,7 +11,6 @@ from typing import Any
 from smbox_torch.launching import node_keeper, remote_host
 from smbox_torch.launching.children import Child, forget
 from smbox_torch.launching.cluster import Plan
-from smbox_torch.launching.hosts import travelling
 from smbox_torch.launching.interrupts import held
 from smbox_torch.launching.local_host import LocalHost, StartingHost
 from smbox_torch.launching.node_keeper import NodeKeeper
@@ -57,7 +56,7 @@ def serving(
 
     Args:
         plan: plan of the run.
-        env: environment of the memory nodes.
+        env: environment of the memory nodes; also sent to the hosts.
         note: called with lines to show.
 
     Raises:
@@ -71,7 +70,7 @@ def serving(
         for host in plan.hosts:
             words = plan.command if host.workers else ()
             with held():  # an interrupt in between would leave the connection open
-                far.append(RemoteHost(host, words, travelling(env), plan.grace_s, note))
+                far.append(RemoteHost(host, words, env, plan.grace_s, note))
         for each in far:
             each.await_ready()
         hosts: Sequence[StartingHost] = far or [LocalHost(plan.command)]
