@@ -63,7 +63,10 @@ class NodeKeeper:
         self._name = f"run-{uuid.uuid4().hex[:12]}"
         self._ready: dict[str, Any] = {}
         self._deaths = NodeDeaths()
-        self.child: Running = self._start(self._bind())
+        described = plan.hosts[plan.memory_hosts[node_id]] if plan.hosts else None
+        self._memory = (described.memory if described else "") or plan.memory
+        bind = described.bind() if described else f"tcp://{LOOPBACK}:0"
+        self.child: Running = self._start(bind)
 
     @property
     def address(self) -> str:
@@ -113,8 +116,8 @@ class NodeKeeper:
         argv = [*(self._plan.memnode or (self._host.python, "-P", "-m", "memnode"))]
         argv += ["--bind", bind, "--name", self._name, "--json"]
         argv += ["--parent-pid", str(self._host.pid), "--node-id", str(self._node_id)]
-        if memory := self._memory():
-            argv += ["--memory", memory]
+        if self._memory:
+            argv += ["--memory", self._memory]
         if self._plan.keys is not None:
             argv += ["--keys", self._plan.keys]
         if self._plan.insecure:
@@ -127,17 +130,6 @@ class NodeKeeper:
             at_launchers_death=signal.SIGTERM,  # the node removes its memory
             node=self._name,
         )
-
-    def _bind(self) -> str:
-        hosts = self._plan.hosts
-        if not hosts:
-            return f"tcp://{LOOPBACK}:0"
-        return hosts[self._plan.memory_hosts[self._node_id]].bind()
-
-    def _memory(self) -> str | None:
-        hosts = self._plan.hosts
-        configured = hosts[self._plan.memory_hosts[self._node_id]].memory if hosts else ""
-        return configured or self._plan.memory
 
     def remove(self) -> None:
         """Remove the memory of a node that has ended, even if the node could not."""
