@@ -77,9 +77,11 @@ class Agent:
                 while pipe.fd in self._selector.get_map():
                     self._turn()
         finally:
-            end_all(self._children.values(), self._grace_s)
-            for node in self._nodes:
-                remove_all(node)
+            try:
+                end_all(self._children.values(), self._grace_s)
+            finally:  # an interrupt may end the wait
+                for node in self._nodes:
+                    remove_all(node)
 
     def write(self, frames: bytes) -> None:
         """Send frames to the launcher; drop them once it has closed the pipe."""
