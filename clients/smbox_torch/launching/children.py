@@ -165,13 +165,13 @@ class Child:
     ) -> None:
         self.pipes: list[Pipe] = []
         ends: list[int] = []
-        output_end = self._pipe(output, ends)
-        error_end = output_end if errors is None else self._pipe(errors, ends)
-        report_ends = [] if reports is None else [self._pipe(reports, ends)]
-        variables = dict(env)
-        if report_ends:
-            variables[REPORT_FD] = str(report_ends[0])
         try:
+            output_end = self._pipe(output, ends)
+            error_end = output_end if errors is None else self._pipe(errors, ends)
+            report_ends = [] if reports is None else [self._pipe(reports, ends)]
+            variables = dict(env)
+            if report_ends:
+                variables[REPORT_FD] = str(report_ends[0])
             self._process = subprocess.Popen(
                 argv,
                 env=variables,
@@ -207,8 +207,7 @@ class Child:
         """Return whether the process has ended; if so, set ``exit_code``.
 
         Then also end its descendants and read its last output. ``exit_code`` is the exit
-        status,
-        or minus the signal that killed the process.
+        status, or minus the signal that killed the process.
         """
         if self.exit_code is not None:
             return True

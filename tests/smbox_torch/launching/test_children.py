@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import select
 import signal
@@ -162,6 +163,23 @@ def test_one_that_prints_much_while_it_ends_is_listened_to(start):
 def test_a_command_that_cannot_be_started_leaves_nothing():
     with pytest.raises(FileNotFoundError):
         Child(["/nowhere/at-all"], {}, Lines(print))
+
+
+def test_a_child_for_whose_pipes_there_is_no_room_leaves_none(monkeypatch):
+    make, made = os.pipe, []
+
+    def pipe() -> tuple[int, int]:
+        if made:
+            raise OSError(errno.EMFILE, "Too many open files")
+        made.extend(make())
+        return made[0], made[1]
+
+    monkeypatch.setattr(os, "pipe", pipe)
+    with pytest.raises(OSError, match="Too many open files"):
+        Child(["true"], {}, Lines(print), Lines(print))
+    for fd in made:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(fd)
 
 
 def test_output_without_a_newline_is_passed_on_in_pieces():
