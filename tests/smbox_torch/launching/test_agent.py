@@ -12,16 +12,18 @@ from smbox_torch.launching.frames import Frames, Kind, encode
 
 NODE = """
 import signal
-signal.signal(signal.SIGTERM, lambda *_: print("told", flush=True))
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 print("up", flush=True)
-while True: signal.pause()
+signal.sigwait({signal.SIGTERM})
+print("told", flush=True)
+signal.pause()
 """
 
 
 def test_a_second_interrupt_does_not_keep_the_memory_of_a_node():
     node = f"run-{uuid.uuid4().hex}"
-    said: list[bytes] = []
-    frames = Frames(lambda _kind, _number, payload: said.append(payload))
+    said = bytearray()
+    frames = Frames(lambda _kind, _number, payload: said.extend(payload))
     order = {"argv": [sys.executable, "-c", NODE], "env": {}, "node": node, "at_death": 9}
     told = {"folder": "/", "env": {}, "words": [], "workers": 0, "grace_s": 60.0}
     with subprocess.Popen(
