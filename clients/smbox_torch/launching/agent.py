@@ -18,11 +18,13 @@ import sys
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from msgspec.structs import asdict
+
 from smbox.errors import ConfigError
 from smbox.memory.superblock import remove_all
 from smbox_torch.launching.children import Child, Pipe, end_all, forget, listen
 from smbox_torch.launching.cluster import GRACE_S
-from smbox_torch.launching.frames import BEGIN, Frames, Kind, encode, frame
+from smbox_torch.launching.frames import BEGIN, Frames, Kind, Ready, encode, frame
 from smbox_torch.launching.hosts import without_places
 from smbox_torch.launching.interrupts import terminable
 from smbox_torch.launching.local_host import free_port
@@ -134,8 +136,8 @@ class Agent:
             why = f"no worker can run in {told_of['folder']}: {error.strerror}"
             self.write(encode(Kind.REFUSED, 0, f"{why}; correct `folder` of the host"))
             return
-        found = {"pid": os.getpid(), "python": sys.executable, "command": command}
-        self.write(encode(Kind.READY, 0, found | {"free_port": free_port()}))
+        ready = Ready(os.getpid(), sys.executable, command, free_port())
+        self.write(encode(Kind.READY, 0, asdict(ready)))
 
     def _start(self, number: int, order: dict[str, Any]) -> None:
         env = self._own | order["env"]

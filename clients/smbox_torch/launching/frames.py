@@ -30,7 +30,7 @@ class Kind(IntEnum):
     PREPARE = 1  # JSON: folder, env, words (command line), workers, grace_s
     START = 2  # JSON: argv, env, at_death (signal), node (name, or empty)
     SIGNAL = 3  # JSON: number of the signal
-    READY = 4  # JSON: pid, python, command, free_port
+    READY = 4  # JSON: the fields of Ready
     REFUSED = 5  # JSON: the reason
     OUTPUT = 6  # bytes that the process printed
     REPORT = 7  # bytes of its reports
@@ -78,9 +78,6 @@ class Frames:
     Args:
         take: called with the kind, number and bytes of each frame.
         before: receives the bytes before BEGIN; None: the stream has no BEGIN.
-
-    Attributes:
-        is_begun: whether BEGIN was received.
     """
 
     def __init__(self, take: Take, before: Sink | None = None) -> None:

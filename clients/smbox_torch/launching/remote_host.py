@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 import signal
@@ -43,7 +44,7 @@ class RemoteChild:
         self._number = number
         self._sinks = {Kind.OUTPUT: output} | ({Kind.REPORT: reports} if reports else {})
         self._ended: int | None = None
-        self._killed_s: float | None = None
+        self._deadline_s = math.inf  # for the answer to SIGKILL
         self.pidfd = os.eventfd(0)
         self.own: Sequence[int] = [self.pidfd]
         self.exit_code: int | None = None
@@ -69,7 +70,7 @@ class RemoteChild:
     def reap(self) -> bool:
         """Return whether the process has ended, ``exit_code`` is known and its output taken."""
         if self._ended is None:
-            is_late = self._killed_s is not None and time.monotonic() > self._killed_s
+            is_late = time.monotonic() > self._deadline_s
             self._host.check_agent(is_late=is_late, is_answered=lambda: self._ended is not None)
         if self.exit_code is None and self._ended is not None:
             self.exit_code = self._ended
@@ -83,7 +84,7 @@ class RemoteChild:
         if self._ended is None:
             self._host.tell(Kind.SIGNAL, self._number, sign)
             if sign == signal.SIGKILL:
-                self._killed_s = time.monotonic() + ANSWER_S
+                self._deadline_s = time.monotonic() + ANSWER_S
 
 
 class RemoteHost:
@@ -121,11 +122,13 @@ class RemoteHost:
         self._count = 0
         self._refused = ""
         argv = [*host.enter, self.python, "-P", "-m", "smbox_torch.launching.agent"]
-        order: dict[str, Any] = {
+        order = {
             "folder": host.folder or os.getcwd(),
             "env": dict(env) | host.env,
+            "words": list(words),
+            "workers": host.workers,
+            "grace_s": grace_s,
         }
-        order |= {"words": list(words), "workers": host.workers, "grace_s": grace_s}
         prepare = encode(Kind.PREPARE, 0, order)
         try:
             self._connection = HostCommand(argv, self._take, self._hear, self._lose)
@@ -188,8 +191,12 @@ class RemoteHost:
             raise ConnectError("the connection to a host is lost", host=self.host.name)
         self._count += 1
         child = self._children[self._count] = RemoteChild(self, self._count, output, reports)
-        order: dict[str, Any] = {"argv": list(argv), "env": dict(env) | self.host.env}
-        order |= {"at_death": at_launchers_death, "node": node}
+        order = {
+            "argv": list(argv),
+            "env": dict(env) | self.host.env,
+            "at_death": at_launchers_death,
+            "node": node,
+        }
         self.tell(Kind.START, self._count, order)
         return child
 
