@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeVar
 
 from smbox import Box, Counter, Region
 from smbox.deadline import left_s
@@ -22,6 +22,8 @@ from smbox_torch.pipeline.stage_exit import ExitKind, StageExit
 from smbox_torch.workers.team import JoinedTeam
 
 __all__ = ["Stages"]
+
+Found = TypeVar("Found")
 
 START_POLL_S: Final = 0.02
 """Between two checks for a stage that has not started yet."""
@@ -104,34 +106,23 @@ class Stages:
             WorkerLostError: the named stage died after it had started.
             RequestTimeoutError: the named stage did not create the region in time.
         """
-        found: list[tuple[int, Region]] = []
 
-        def is_done(limit_s: float) -> bool:
+        def attempt(limit_s: float) -> tuple[int, Region] | None:
             view = self._team.member.read()
             # A stage that has left may have left a refusal as its offer.
             is_missing = view.is_free(stage) and not view.has_left(stage)
             if is_missing or stage in self._team.never_came():  # messages of earlier starts
                 time.sleep(min(limit_s, START_POLL_S))
-                return False
+                return None
             generation = self.generation(stage)
             region = self._attach(name(generation), limit_s)
-            found.extend([(generation, region)] if region else [])
-            return region is not None
+            return None if region is None else (generation, region)
 
-        self._wait(stage, is_done)
-        return found[0]
+        return self._wait(stage, attempt)
 
     def wait_for_region(self, name: str, stage: int) -> Region:
         """Wait for a region that a stage creates; raises the errors of wait_for_offer."""
-        found: list[Region] = []
-
-        def is_done(limit_s: float) -> bool:
-            region = self._attach(name, limit_s)
-            found.extend([region] if region else [])
-            return region is not None
-
-        self._wait(stage, is_done)
-        return found[0]
+        return self._wait(stage, lambda limit_s: self._attach(name, limit_s))
 
     def wait_for_counter(self, counter: Counter, at_least: int, stage: int) -> int:
         """Return the value of a counter once a stage has raised it to ``at_least``.
@@ -141,17 +132,14 @@ class Stages:
             RequestTimeoutError: the awaited stage is alive and did not raise it in time.
             RegionFreedError: the counter was freed.
         """
-        found: list[int] = []
 
-        def is_done(limit_s: float) -> bool:
+        def attempt(limit_s: float) -> int | None:
             try:
-                found.append(counter.wait(at_least, timeout_s=limit_s))
+                return counter.wait(at_least, timeout_s=limit_s)
             except RequestTimeoutError:
-                return False
-            return True
+                return None
 
-        self._wait(stage, is_done)
-        return found[0]
+        return self._wait(stage, attempt)
 
     def lost_error(self, stage: int, otherwise: StageExit) -> WorkerLostError:
         """Return the error for freed regions; it names a stage that died, if any."""
@@ -185,20 +173,22 @@ class Stages:
         except (RegionNotFoundError, RequestTimeoutError):
             return None
 
-    def _wait(self, stage: int, is_done: Callable[[float], bool]) -> None:
-        """Call ``is_done`` until it returns True; after each call check for lost stages."""
+    def _wait(self, stage: int, attempt: Callable[[float], Found | None]) -> Found:
+        """Call ``attempt`` until it finds a result; after each call check for lost stages."""
         began_s = time.monotonic()
         deadline_s = began_s + self._timeout_s
         poll_s = self._team.poll_s
         if self._is_building:
             poll_s = min(poll_s, BUILDING_POLL_S)
         try:
-            while not is_done(min(left_s(deadline_s), poll_s)):
+            while (found := attempt(min(left_s(deadline_s), poll_s))) is None:
                 lost = self._find_lost(stage)
-                if lost is not None and not is_done(0.0):  # it may have acted before it died
-                    raise lost
-                if time.monotonic() >= deadline_s and not is_done(0.0):
-                    raise self._timeout_error(stage)
+                if lost is not None or time.monotonic() >= deadline_s:
+                    last = attempt(0.0)  # the stage may have acted before it died
+                    if last is None:
+                        raise lost or self._timeout_error(stage)
+                    return last
+            return found
         finally:
             self.waited_s += time.monotonic() - began_s
 
