@@ -8,10 +8,9 @@ from typing import Any
 import torch
 
 from smbox.errors import ConfigError, LayoutMismatchError
-from smbox_torch.adapter import dtype_name
 from smbox_torch.pipeline.agreement import device_of
 from smbox_torch.pipeline.building import BuiltStage
-from smbox_torch.pipeline.ring import Header
+from smbox_torch.pipeline.ring import Header, TensorSpec
 from smbox_torch.pipeline.schedule import Task
 
 __all__ = ["Batch", "Loss", "sizes_of"]
@@ -137,7 +136,7 @@ class Batch:
             is_agreed = downstream is None or downstream.writer.spec.matches(y)
             if y.dim() and len(y) == rows and is_agreed:
                 return y
-            found = f"{dtype_name(y.dtype)}{list(y.shape)}"
+            found = str(TensorSpec.of(y))
         raise LayoutMismatchError(
             "this stage's output has another shape or dtype than the stages agreed on: build"
             " the pipeline under the same autocast and in the same mode, and let the shape of"

@@ -19,7 +19,7 @@ import contextlib
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -48,6 +48,11 @@ class TensorSpec(NamedTuple):
     shape: tuple[int, ...]
     dtype: str
 
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> Self:
+        """Return shape and dtype of a tensor."""
+        return cls(tuple(tensor.shape), dtype_name(tensor.dtype))
+
     @property
     def torch_dtype(self) -> torch.dtype:
         """The dtype as torch's object."""
@@ -65,7 +70,7 @@ class TensorSpec(NamedTuple):
         return (
             isinstance(found, torch.Tensor)
             and found.layout is torch.strided
-            and self.accepts(TensorSpec(tuple(found.shape), dtype_name(found.dtype)))
+            and self.accepts(TensorSpec.of(found))
         )
 
     def accepts(self, other: TensorSpec) -> bool:
