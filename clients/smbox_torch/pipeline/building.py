@@ -46,12 +46,10 @@ class Link(NamedTuple):
     Attributes:
         reader: receives from the neighbour.
         writer: sends to the neighbour.
-        peer: number of the neighbour.
     """
 
     reader: Reader
     writer: Writer
-    peer: int
 
 
 class BuiltStage(NamedTuple):
@@ -80,7 +78,7 @@ class BuiltStage(NamedTuple):
             link.writer.send_exit(exit_)
         for link in self.links:
             free_ring(box, link.reader.name)
-            if stages.has_exited(link.peer):  # without freeing its own rings, perhaps
+            if stages.has_exited(link.reader.peer):  # without freeing its own rings, perhaps
                 free_ring(box, link.writer.name)
 
 
@@ -256,7 +254,7 @@ class StageBuilder:
     def _link(self, reader: Reader, name: str) -> Link:
         """Join a reader with a writer to the same neighbour; ``name`` is the writer's ring."""
         region = self._stages.wait_for_region(name, reader.peer)
-        link = Link(reader, Writer(self._box, region, self._stages, reader), reader.peer)
+        link = Link(reader, Writer(self._box, region, self._stages, reader))
         self._links.append(link)
         return link
 

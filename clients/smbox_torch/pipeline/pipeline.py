@@ -261,8 +261,8 @@ class Pipeline:
             rows = header.batch_rows
             if (header.batch, header.is_training) != (self._batches, is_training):
                 raise StepMismatchError(
-                    f"stage {upstream.peer} and this one compute different batches: every stage"
-                    " must call the same methods in the same order",
+                    f"stage {upstream.reader.peer} and this one compute different batches:"
+                    " every stage must call the same methods in the same order",
                     stage=self.stage,
                     batch=self._batches,
                     is_training=is_training,
