@@ -15,7 +15,7 @@ def draw(found: Sequence[Prediction], title: str, path: Path) -> None:
     """Write the plot; the suffix of the path selects the format.
 
     Args:
-        found: predictions, for each method by ascending number of workers.
+        found: predictions, in any order.
         title: title of the plot.
         path: file of the plot; PNG if it has no suffix.
 
@@ -27,13 +27,11 @@ def draw(found: Sequence[Prediction], title: str, path: Path) -> None:
     figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.subplots()
     for method in dict.fromkeys(each.method for each in found):
-        mine = sorted(
-            (each for each in found if each.method == method), key=lambda one: one.workers
+        points = sorted(
+            (each.workers, each.images_per_s) for each in found if each.method == method
         )
-        rates = [each.images_per_s for each in mine]
-        axes.plot(
-            [each.workers for each in mine], rates, marker="o", markersize=3, label=method
-        )
+        workers, rates = zip(*points, strict=True)
+        axes.plot(workers, rates, marker="o", markersize=3, label=method)
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlabel("workers")
