@@ -20,7 +20,7 @@ NIPS 2015. The classes of this package send these bytes, see docs/planner.md.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import Final
 
 __all__ = ["METHODS", "Phase", "Setup"]
@@ -95,15 +95,10 @@ def ring(setup: Setup) -> list[Phase]:
 
 def ddp(setup: Setup) -> list[Phase]:
     """Return the phases of DistributedDataParallel, which overlaps sum and backward pass."""
-    around = _around(setup, turns=1)
+    backward_s = BACKWARD * setup.compute_s
     return [
         Phase(compute_s=(1 - BACKWARD) * setup.compute_s),
-        Phase(
-            compute_s=BACKWARD * setup.compute_s,
-            worker_out=around.worker_out,
-            worker_in=around.worker_in,
-            messages=around.messages,
-        ),
+        replace(_around(setup, turns=1), compute_s=backward_s),
     ]
 
 
@@ -141,13 +136,7 @@ def _around(setup: Setup, *, turns: int) -> Phase:
 def _periodic(setup: Setup, phase: Phase) -> list[Phase]:
     """Return compute, and 1 / period of a phase that runs once per period."""
     share = 1 / setup.period
-    part = Phase(
-        worker_out=share * phase.worker_out,
-        worker_in=share * phase.worker_in,
-        node_out=share * phase.node_out,
-        node_in=share * phase.node_in,
-        messages=share * phase.messages,
-    )
+    part = Phase(*(share * number for number in astuple(phase)))
     return [Phase(compute_s=setup.compute_s), part]
 
 

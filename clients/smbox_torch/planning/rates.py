@@ -13,7 +13,7 @@ per second. The saturated resource has the largest sum of seconds over the phase
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -98,7 +98,8 @@ def predict(method: str, setup: Setup, rates: Rates, *, batch: int) -> Predictio
         batch: images of one worker's iteration.
     """
     phases = METHODS[method](setup)
-    iteration_s = sum(_lasts_s(phase, rates) for phase in phases)
+    taken = [_seconds(phase, rates) for phase in phases]
+    iteration_s = sum(map(_lasts_s, taken))
     return Prediction(
         method=method,
         workers=setup.workers,
@@ -106,7 +107,7 @@ def predict(method: str, setup: Setup, rates: Rates, *, batch: int) -> Predictio
         speed_up=setup.workers * setup.compute_s / iteration_s,
         utilisation=setup.compute_s / iteration_s,
         iteration_s=iteration_s,
-        saturates=_busiest(phases, rates),
+        saturates=max(Resource, key=lambda resource: sum(each[resource] for each in taken)),
         worker_out=sum(phase.worker_out for phase in phases),
         worker_in=sum(phase.worker_in for phase in phases),
         node_out=sum(phase.node_out for phase in phases),
@@ -114,16 +115,10 @@ def predict(method: str, setup: Setup, rates: Rates, *, batch: int) -> Predictio
     )
 
 
-def _lasts_s(phase: Phase, rates: Rates) -> float:
-    """Return the seconds of a phase."""
-    taken = _seconds(phase, rates)
-    latency_s = taken.pop(Resource.LATENCY)
-    return max(taken.values()) + latency_s
-
-
-def _busiest(phases: Sequence[Phase], rates: Rates) -> Resource:
-    taken = [_seconds(phase, rates) for phase in phases]
-    return max(Resource, key=lambda resource: sum(each[resource] for each in taken))
+def _lasts_s(taken: Mapping[Resource, float]) -> float:
+    """Return the seconds of a phase: latency, and the busiest of the other resources."""
+    busy = [seconds for resource, seconds in taken.items() if resource != Resource.LATENCY]
+    return max(busy) + taken[Resource.LATENCY]
 
 
 def _seconds(phase: Phase, rates: Rates) -> dict[Resource, float]:
