@@ -27,7 +27,7 @@ from smbox.errors import ConfigError
 from smbox_torch.checks import whole
 from smbox_torch.topology.hierarchy import Cut, Group, Topology
 from smbox_torch.topology.links import Links
-from smbox_torch.topology.prediction import exchange_s, mean_s, move_s
+from smbox_torch.topology.prediction import exchange_s, is_on_one_host, mean_s, move_s
 
 __all__ = ["choose"]
 
@@ -142,7 +142,7 @@ def _cut(links: Links, clusters: Clusters, nbytes: int, period: int, given: int 
     shared = [exchanged + move for move in moved]
     return Cut(
         groups=tuple(
-            Group(each, links.nodes[home] if _spans_hosts(links, each) else None)
+            Group(each, None if is_on_one_host(links, each) else links.nodes[home])
             for each, home in zip(ordered, homes, strict=True)
         ),
         center=links.nodes[center],
@@ -172,7 +172,7 @@ def _root_first(
 
     The ranks of a host share one link, and the first of them creates their shared memory.
     """
-    if not _spans_hosts(links, members):
+    if is_on_one_host(links, members):
         return members
     root = min(members, key=lambda rank: (_alone_s(links, rank, center, nbytes), rank))
     return (root, *(rank for rank in members if rank != root))
@@ -181,7 +181,3 @@ def _root_first(
 def _alone_s(links: Links, rank: int, center: int, nbytes: int) -> float:
     link = links.rows[rank][center]
     return max(link.put_s(nbytes), link.get_s(nbytes))
-
-
-def _spans_hosts(links: Links, members: Sequence[int]) -> bool:
-    return len({links.hosts[rank] for rank in members}) > 1

@@ -25,8 +25,8 @@ __all__ = ["COLUMNS", "Link", "Links"]
 
 COLUMNS: Final = 5
 """Number of columns of a link in an array: the fields of Link and the worker's host."""
-HOST: Final = 4
-"""Column of an array: the number of the worker's host."""
+IS_LOCAL, HOST = 3, 4
+"""Columns of an array: Link.is_local, and the number of the worker's host."""
 
 LATENCY_MAX_S: Final = 1e9
 RATE_MIN: Final = 1e-6

@@ -25,7 +25,7 @@ from smbox.errors import ConnectError, RequestTimeoutError, SmboxError, WorkerLo
 from smbox.head import check_prefix
 from smbox_torch.boxes import check_box
 from smbox_torch.checks import seconds
-from smbox_torch.topology.links import COLUMNS, Links
+from smbox_torch.topology.links import COLUMNS, HOST, IS_LOCAL, Links
 from smbox_torch.world import World, world_or_default
 
 __all__ = ["LINK_TIMEOUT_S", "PROBE_NBYTES", "boxes_of", "measure", "turns"]
@@ -37,8 +37,6 @@ SLOW_S: Final = 0.5
 """If the first transfer takes longer than this, the link needs no larger transfer."""
 TAKES: Final = 2
 PINGS: Final = 8
-IS_LOCAL: Final = 3
-"""Index of a link's column."""
 LINK_TIMEOUT_S: Final = 30.0
 TIMEOUT_S: Final = 300.0
 
@@ -232,7 +230,8 @@ def _free(boxes: Mapping[int, Box], name: str, row: NDArray[np.float64]) -> None
 
 def _names(array: NDArray[np.float64], hosts: Sequence[str]) -> tuple[str, ...]:
     """Return the name of each host; simulated hosts of one machine also get their number."""
-    by_number = {int(number): host for number, host in zip(array[:, 0, 4], hosts, strict=True)}
+    numbers = map(int, array[:, 0, HOST])
+    by_number = dict(zip(numbers, hosts, strict=True))
     is_played = len(set(by_number.values())) < len(by_number)
     return tuple(
         f"{by_number.get(number, '?')}{f' ({number})' if is_played else ''}"

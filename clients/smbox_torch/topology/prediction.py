@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 
 from smbox_torch.topology.links import Link, Links
 
-__all__ = ["exchange_s", "mean_s", "move_s"]
+__all__ = ["exchange_s", "is_on_one_host", "mean_s", "move_s"]
 
 Seconds = Callable[[Link], float]
 
@@ -33,7 +33,7 @@ def mean_s(links: Links, members: Sequence[int], node: int, nbytes: float) -> fl
         node: index of the node in ``links.nodes``.
         nbytes: bytes of the model.
     """
-    if _is_on_one_host(links, members):
+    if is_on_one_host(links, members):
         return 0.0
     put_s = _together_s(links, members, node, lambda link: link.put_s(nbytes))
     return put_s + _together_s(links, members, node, lambda link: link.get_s(nbytes))
@@ -41,7 +41,7 @@ def mean_s(links: Links, members: Sequence[int], node: int, nbytes: float) -> fl
 
 def move_s(links: Links, members: Sequence[int], node: int, nbytes: float) -> float:
     """Predict the seconds until the move of the root, ``members[0]``, has reached its group."""
-    if _is_on_one_host(links, members):
+    if is_on_one_host(links, members):
         return 0.0
     put_s = links.rows[members[0]][node].put_s(nbytes)
     return put_s + _together_s(links, members[1:], node, lambda link: link.get_s(nbytes))
@@ -54,7 +54,8 @@ def exchange_s(links: Links, roots: Sequence[int], center: int, nbytes: float) -
     )
 
 
-def _is_on_one_host(links: Links, members: Sequence[int]) -> bool:
+def is_on_one_host(links: Links, members: Sequence[int]) -> bool:
+    """Return whether all workers of a group share the memory of one host."""
     return len({links.hosts[rank] for rank in members}) == 1
 
 
