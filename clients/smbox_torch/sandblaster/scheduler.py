@@ -132,7 +132,7 @@ class PortionScheduler:
                 if label == self._state.taken[rank]:
                     continue
                 is_any = True
-                ticket = Ticket(label >> ROUND_SHIFT, label & POSITION)
+                ticket = Ticket.of(label)
                 if (
                     ticket.round == self._state.round
                     and self._state.done[ticket.portion] != ticket.round

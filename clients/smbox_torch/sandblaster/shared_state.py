@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,11 @@ class Ticket(NamedTuple):
     def label(self) -> int:
         """The ticket as one number, positive from round 1 on."""
         return self.round << ROUND_SHIFT | self.portion
+
+    @classmethod
+    def of(cls, label: int) -> Self:
+        """Return the ticket with a label."""
+        return cls(label >> ROUND_SHIFT, label & POSITION)
 
 
 @dataclass(slots=True)

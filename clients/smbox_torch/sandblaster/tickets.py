@@ -90,7 +90,7 @@ class Tickets:
                 continue
             if position - board.first < board.portions:
                 return Ticket(round_, position - board.first)
-            last = Ticket(*divmod(self._reported(), 1 << ROUND_SHIFT))
+            last = Ticket.of(self._reported())
             missing = [p for p in board.missing() if Ticket(round_, p) != last]
             if missing:
                 return Ticket(round_, missing[position % len(missing)])
