@@ -67,7 +67,7 @@ def _run(
         per_node=per_node,
         memory=MEMORY,
     )
-    display = Display([rank // per_node for rank in range(plan.workers)], console)
+    display = Display([place.group for place in plan.places], console)
     try:
         code = Launcher(plan, display, os.environ).run()
     finally:
