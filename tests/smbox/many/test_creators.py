@@ -9,6 +9,7 @@ import pytest
 
 from smbox import directory
 from smbox.errors import (
+    ConfigError,
     OutOfMemoryError,
     RegionExistsError,
     RegionFreedError,
@@ -107,3 +108,12 @@ def test_a_region_that_is_freed_while_it_is_opened_is_created_again(box, team, m
     monkeypatch.setattr(directory, "head_of", freed_before)
     found = box.create("w", init=X, layout="striped", exist_ok=True)
     assert found.get().tolist() == X.tolist()
+
+
+def test_a_region_whose_head_is_on_an_unknown_node_is_not_freed(box, team):
+    """Its only part was on a known node, and the head's id was looked up without a check."""
+    region = box.create(team.name_on(5), init=X[:1], layout="striped")
+    with pytest.raises(ConfigError, match="connect to all nodes") as caught:
+        team.box(order=(0, 1)).free(region)
+    assert caught.value.facts["node"] == 5
+    assert region.get().tolist() == [0]
