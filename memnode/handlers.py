@@ -55,8 +55,7 @@ def create(context: Context, channel: Channel, request: Request) -> Reply | Park
 
 def publish(context: Context, _channel: Channel, request: Request) -> Reply:
     """Make a region live under its name."""
-    body = cast("messages.Publish", request.body)
-    context.registry.publish(body.address)
+    context.registry.publish(cast("messages.Publish", request.body).address)
     return reply_to(request, body=messages.Empty())
 
 

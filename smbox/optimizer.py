@@ -113,8 +113,7 @@ class Optimizer:
         """Free the state, for all workers; the parameters stay."""
         for state in self.states.values():
             with suppress(RegionFreedError):
-                control = self._paths.control(state.info)
-                control.free(state.info.address, self._paths.timeout_s)
+                self._paths.control(state.info).free(state.info.address, self._paths.timeout_s)
 
     def _state(self, name: str, value: float) -> Region:
         return Region(self._paths, create_state(self._paths, self.region.info, name, value))

@@ -245,8 +245,7 @@ class Region(Vector):
 
     def wait(self, version: int, *, timeout_s: float | None = None) -> int:
         """Wait until the version of the entire region is at least ``version``; return it."""
-        wanted = operator.index(version)
-        return self._paths.wait_version(self.info, wanted, timeout_s)
+        return self._paths.wait_version(self.info, operator.index(version), timeout_s)
 
     def rows(self, index: Any) -> Rows:
         """Return the rows ``index`` along axis 0, to get, put or accumulate only these."""

@@ -75,12 +75,13 @@ def put_signal(paths: PathPair, operation: Operation, signal: Counter) -> Handle
 
     Raises:
         TypeError: the signal is not a counter.
-        ConfigError, PeerLostError: the counter's box is closed, or its memory is gone.
+        ConfigError, PeerLostError: the counter's box is closed, or its memory is gone; or this
+            thread is inside another call on the counter's node.
     """
     if not isinstance(signal, Counter):
         raise TypeError(f"a signal is a counter, not {type(signal).__name__}")
     info = signal.info
-    signal.paths.data(info)
+    signal.paths.data(info).check_not_nested()
     one = np.ones((), INT64.numpy)
     addition = Operation(info, "signal", _SUM, 1, 0, info.nbytes, one)
     if info.node_uuid == operation.info.node_uuid and operation.first < operation.limit:

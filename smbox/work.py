@@ -12,6 +12,11 @@ YIELD_S: Final = 200e-6
 """Time of polling without sleeps: a writer holds a stripe for about 100 us, and Linux makes the
 shortest sleep as long."""
 
+NESTED: Final = (
+    "a signal handler or finalizer cannot use the box inside another call of its thread; let it"
+    " set a flag and return"
+)
+
 
 class NestedCallError(ConfigError):
     """A call inside another call of the same thread was refused; its request is unchanged."""

@@ -40,11 +40,17 @@ class ManyPath:
         return "+".join(sorted({node.box.transport for node in self._nodes.values()}))
 
     def start(self, request: PathRequest) -> Work:
-        """Return an unstarted change or read; see LocalPath."""
+        """Return an unstarted change or read; see LocalPath.
+
+        Raises:
+            NestedCallError: this thread is inside a call on one of the nodes; nothing changed.
+        """
         if request.first == request.limit and request.info is not None:
             return self.wait_version(cast(StripedInfo, request.info), 0)
-        shares = shares_of(request)
-        return ManyWork([Share(self._nodes, offset, share) for offset, share in shares])
+        shares = [Share(self._nodes, offset, share) for offset, share in shares_of(request)]
+        for share in shares:  # before any: a path may do its share as soon as it starts
+            share.node.check_not_nested()
+        return ManyWork(shares)
 
     def version(self, info: StripedInfo, timeout_s: float) -> int:
         """Return the sum of the parts' versions; see LocalPath."""

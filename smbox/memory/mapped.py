@@ -152,8 +152,7 @@ class Building:
         self._address = address
         self._element = None if init is None else _element(spec, init)
         self._next = 0
-        name = layout.building_name(node, address)
-        self._segment = Segment.create_sparse(name, nbytes)
+        self._segment = Segment.create_sparse(layout.building_name(node, address), nbytes)
 
     def step(self) -> bool:
         """Allocate and fill the next slice; return whether the region is complete.

@@ -102,8 +102,7 @@ def create(
 
 
 def _found(paths: PathPair, request: CreateRequest, deadline_s: float | None) -> RegionInfo:
-    wait_s = paths.request_s(deadline_s)
-    found = paths.control().find(request.name, request.kind, wait_s)
+    found = paths.control().find(request.name, request.kind, paths.request_s(deadline_s))
     check_same_layout(found, request)
     return found
 

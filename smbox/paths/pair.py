@@ -21,6 +21,7 @@ from smbox.errors import AddressRangeError, ConfigError, PeerLostError, SmboxErr
 from smbox.handle import Handle
 from smbox.paths.control import ControlPath
 from smbox.paths.opening import DataPath, OpenPaths, open_paths
+from smbox.paths.threads import Exclusive, exclusive
 from smbox.paths.work import ByteRange, Operation, PathRequest, RegionInfo
 from smbox.work import Work
 
@@ -53,7 +54,7 @@ def no_result() -> Any:
     return None
 
 
-class PathPair:
+class PathPair(Exclusive):
     """The settings of a box, and the control and data path opened by them.
 
     Thread-safe.
@@ -73,7 +74,7 @@ class PathPair:
         self._opener = opener
         self._opened: OpenPaths | None = None
         self._uuid = b""  # of the node's memory, as long as the paths are open
-        self._mutex = threading.Lock()
+        self._renew_locks()
         _PAIRS.add(self)
 
     def data(self, info: RegionInfo | None = None) -> DataPath:
@@ -87,9 +88,7 @@ class PathPair:
             ConnectError: the node cannot be reached.
             PeerLostError: the region lies in another memory than that of the node.
         """
-        opened = self._opened
-        if opened is None:
-            opened = self.open()
+        opened = self._opened or self.open()
         if info is not None and info.node_uuid != self._uuid:
             raise PeerLostError(
                 "the region is in another memory than this box: use the box that the region"
@@ -131,8 +130,7 @@ class PathPair:
 
     def work_of(self, request: PathRequest) -> Work:
         """Return a request as a work object, also if it is done at once."""
-        work = self.data(request.info).start(request)
-        return work or Done(request.first, request.limit)
+        return self.data(request.info).start(request) or Done(request.first, request.limit)
 
     def shares(self, operation: Operation) -> list[Operation]:
         """Return a change as one for each of its nodes: here one; raises as ``data`` does."""
@@ -172,25 +170,31 @@ class PathPair:
 
     def open(self) -> OpenPaths:
         """Open both paths if they are not open; raises as ``data`` does."""
-        opened = self._opened
-        if opened is not None:
-            return opened
-        with self._mutex:
-            if self.is_closed:
-                raise ConfigError("the box was closed", address=self.config.address)
-            if self._opened is None:
-                try:
-                    opened = self._opener(self.config)
-                except SmboxError as error:
-                    error.facts.setdefault("address", self.config.address)
-                    raise
-                self._uuid = opened.control.node.uuid
-                self._opened = opened
-            return self._opened
+        return self._opened or self._open()
+
+    @exclusive
+    def _open(self) -> OpenPaths:
+        if self.is_closed:
+            raise ConfigError("the box was closed", address=self.config.address)
+        if self._opened is None:
+            try:
+                opened = self._opener(self.config)
+            except SmboxError as error:
+                error.facts.setdefault("address", self.config.address)
+                raise
+            self._uuid = opened.control.node.uuid
+            self._opened = opened
+        return self._opened
+
+    def check_not_nested(self) -> None:
+        """Raise NestedCallError if this thread is inside a call on these paths."""
+        super().check_not_nested()
+        if self._opened is not None:
+            self._opened.data.check_not_nested()
 
     def say_bye(self) -> None:
         """Begin to close: notify the node, so that pairs that close together wait together."""
-        with self._mutex:
+        with self._lock:
             self.is_closed = True
             opened = self._opened
         if opened is not None:
@@ -200,7 +204,7 @@ class PathPair:
     def close(self) -> None:
         """Close both paths for good. Idempotent."""
         self.say_bye()
-        with self._mutex:
+        with self._lock:
             opened, self._opened = self._opened, None
         if opened is not None:
             opened.data.close()
@@ -208,7 +212,7 @@ class PathPair:
 
     def abandon(self) -> None:
         """Drop the parent's paths in a forked child."""
-        self._mutex = threading.Lock()
+        self._renew_locks()
         opened, self._opened = self._opened, None
         if opened is not None:
             opened.data.abandon()

@@ -7,27 +7,22 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from functools import wraps
-from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from smbox.errors import PeerLostError, SmboxError
 from smbox.paths.work import ByteRange
-from smbox.work import NestedCallError, Pause, Work
-
-NESTED: Final = (
-    "a signal handler or finalizer cannot use the box inside another call of its thread; let it"
-    " set a flag and return"
-)
+from smbox.work import NESTED, NestedCallError, Pause, Work
 
 _LOG = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Q = TypeVar("Q", bound="ThreadQueue[Any]")
+Q = TypeVar("Q", bound="Exclusive")
 T = TypeVar("T", bound="QueuedWork")
 
 
 def exclusive(method: Callable[Concatenate[Q, P], R]) -> Callable[Concatenate[Q, P], R]:
-    """Let one thread at a time run the exclusive methods of a queue, and each of them once.
+    """Let one thread at a time run the exclusive methods of an object, and each of them once.
 
     A call inside another one of the same thread raises NestedCallError: it would wait for
     itself. Both locks are released by ``with`` alone, so no interrupt leaves one acquired.
@@ -44,7 +39,19 @@ def exclusive(method: Callable[Concatenate[Q, P], R]) -> Callable[Concatenate[Q,
     return alone
 
 
-class ThreadQueue(Generic[T]):
+class Exclusive:
+    """The base of classes with exclusive methods; their constructors call ``_renew_locks``."""
+
+    def _renew_locks(self) -> None:
+        self._lock = threading.RLock()
+        self._busy = threading.Lock()  # held inside an exclusive method
+
+    @exclusive
+    def check_not_nested(self) -> None:
+        """Raise NestedCallError if this thread is inside an exclusive method."""
+
+
+class ThreadQueue(Exclusive, Generic[T]):
     """The requests of one thread on a data path; any thread may use it, one at a time.
 
     Attributes:
@@ -58,10 +65,6 @@ class ThreadQueue(Generic[T]):
         self.thread = threading.current_thread()
         self.unreported: SmboxError | None = None
         self._renew_locks()
-
-    def _renew_locks(self) -> None:
-        self._lock = threading.RLock()
-        self._busy = threading.Lock()  # held inside an exclusive method
 
     @property
     def is_idle(self) -> bool:
@@ -247,6 +250,11 @@ class ThreadedPath(Generic[H]):
         if first_error is not None:
             raise first_error
         return is_complete
+
+    def check_not_nested(self) -> None:
+        """Raise NestedCallError if this thread is inside a call on this path."""
+        if hasattr(self._local, "queue"):
+            self._local.queue.check_not_nested()
 
     def say_bye(self) -> None:
         """Announce to the node, if it needs to know, that this client leaves; never wait."""

@@ -151,8 +151,7 @@ class Item(Struct):
     @property
     def answer_nbytes(self) -> int:
         """Bytes of this item in the reply."""
-        is_answer = self.op in ANSWERS
-        return answer_nbytes(self.op, self.nbytes, self.operand) if is_answer else 0
+        return answer_nbytes(self.op, self.nbytes, self.operand) if self.op in ANSWERS else 0
 
 
 def pack_items(items: Sequence[Item]) -> bytes:

@@ -15,8 +15,8 @@ from smbox.many.paths import ManyPath
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.paths.local import LocalPath
 
-LIFE = {"say_bye", "close", "abandon"}
-"""What ManyPaths does with the paths of each node."""
+LIFE = {"say_bye", "close", "abandon", "check_not_nested"}
+"""What is asked of the paths of each node."""
 
 
 def verbs(kind):

@@ -1,0 +1,50 @@
+"""Calls in a signal handler inside a call of the same thread, which must not wait for it."""
+
+from __future__ import annotations
+
+import signal
+import threading
+
+import pytest
+
+from smbox.errors import ConfigError
+
+
+@pytest.fixture
+def inside(node):
+    """Call functions in a signal handler inside another one, when it sends to the node."""
+    deliver, former = node.hub.deliver, signal.getsignal(signal.SIGUSR1)
+
+    def run(nested, job):
+        refused = []
+
+        def handler(*_):
+            for call in nested:
+                with pytest.raises(ConfigError, match="set a flag and return"):
+                    call()
+                refused.append(call)
+
+        def strike(connection, frames):
+            is_main = threading.current_thread() is threading.main_thread()
+            if is_main and frames and not refused:
+                signal.raise_signal(signal.SIGUSR1)
+            deliver(connection, frames)
+
+        signal.signal(signal.SIGUSR1, handler)
+        node.hub.deliver = strike
+        job()
+        node.hub.deliver = deliver
+        assert refused == nested
+
+    yield run
+    node.hub.deliver = deliver
+    signal.signal(signal.SIGUSR1, former)
+
+
+def test_a_call_is_refused_while_its_thread_opens_the_box(boxes, inside):
+    """A forked child, and a pickled copy, open a box in their first call."""
+    box = boxes()
+    counter = box.counter("c")
+    box._paths.abandon()
+    inside([lambda: counter.add(1), lambda: box.counter("d")], lambda: counter.add(2))
+    assert counter.value == 2
