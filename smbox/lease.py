@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import math
 import os
-import threading
 import time
 from collections.abc import Sequence
 from numbers import Real
@@ -33,7 +32,7 @@ from numpy.typing import NDArray
 
 from smbox.deadline import optional_timeout_s
 from smbox.errors import ConfigError, LeaseLostError
-from smbox.mutex import holding
+from smbox.mutex import Mutex
 from smbox.region import Region
 
 I64 = NDArray[np.int64]
@@ -141,7 +140,7 @@ class Lease:
         self._lost = "this process has not taken the place"
         self.is_leaving = False
         self._owner = os.getpid()
-        self._mutex = threading.Lock()
+        self._mutex = Mutex()
 
     @property
     def is_held(self) -> bool:
@@ -167,7 +166,7 @@ class Lease:
                 self._lost = ""
             return is_taken
 
-        return holding(self._mutex, deadline_s, take)
+        return self._mutex.holding(deadline_s, take)
 
     def renew(self, *, deadline_s: float | None = None) -> None:
         """Renew the lease.
@@ -180,7 +179,7 @@ class Lease:
             RequestTimeoutError: the node did not answer; the place is held until it expires.
         """
         self._check()  # before it waits for the mutex
-        holding(self._mutex, deadline_s, lambda: self._renew(self.values, deadline_s))
+        self._mutex.holding(deadline_s, lambda: self._renew(self.values, deadline_s))
 
     def set(self, index: int, value: int, *, deadline_s: float | None = None) -> None:
         """Set a value and renew. If it raises an error, see :meth:`renew`, nothing is set.
@@ -191,7 +190,7 @@ class Lease:
         if not 0 <= value <= NUMBER_MAX:
             raise ConfigError(f"a value must be from 0 to {NUMBER_MAX}", value=value)
         self._check()
-        holding(self._mutex, deadline_s, lambda: self._set(index, value, deadline_s))
+        self._mutex.holding(deadline_s, lambda: self._set(index, value, deadline_s))
 
     def check(self, *, deadline_s: float | None = None) -> None:
         """Raise LeaseLostError if the place is lost; renew first if the lease has expired."""

@@ -8,6 +8,7 @@ from typing import NoReturn, TypeVar
 
 from smbox.deadline import left_s
 from smbox.errors import RequestTimeoutError
+from smbox.work import NESTED, NestedCallError
 
 T = TypeVar("T")
 
@@ -45,3 +46,32 @@ def holding(
     finally:
         if got and got[0]:  # without a call, at whose end Ctrl-C would prevent the release
             mutex.release()
+
+
+class Mutex:
+    """A mutex held for one call at a time; a call inside another one of its thread is refused.
+
+    Attributes:
+        lock: excludes other threads. Reentrant: a signal handler or finalizer would wait for
+            the call that it interrupted.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self._busy = threading.Lock()  # held inside a job
+
+    def holding(self, deadline_s: float | None, job: Callable[[], T]) -> T:
+        """Call a job; see the function ``holding``.
+
+        Raises:
+            NestedCallError: this thread is inside a job; nothing was done.
+            RequestTimeoutError: another thread held the mutex until the deadline.
+        """
+
+        def alone() -> T:
+            if self._busy.locked():
+                raise NestedCallError(NESTED)
+            with self._busy:
+                return job()
+
+        return holding(self.lock, deadline_s, alone)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -27,7 +26,7 @@ from smbox.lease import (
     numbers,
 )
 from smbox.member_record import WORDS, MemberInfo, Record
-from smbox.mutex import holding
+from smbox.mutex import Mutex
 from smbox.region import Region
 from smbox.watch import Watch
 
@@ -181,7 +180,7 @@ class Roster:
         self._watch = Watch(capacity)
         self._records: list[Record | None] = [None] * capacity
         self._ended: set[tuple[int, Record]] = set()
-        self._mutex = threading.Lock()
+        self._mutex = Mutex()
         self.seen = self.read()
 
     def poll_s(self, rank: int) -> float:
@@ -215,8 +214,8 @@ class Roster:
         Raises:
             RequestTimeoutError: the node did not answer; all measurements restart.
         """
-        return holding(
-            self._mutex, deadline_s, lambda: self._look(mine, deadline_s, deaths=deaths)
+        return self._mutex.holding(
+            deadline_s, lambda: self._look(mine, deadline_s, deaths=deaths)
         )
 
     def watch(self, rank: int, *, deadline_s: float | None = None) -> View:
@@ -239,7 +238,7 @@ class Roster:
         try:
             self.memory.attach(self._places.name, timeout_s=timeout_s)
         except SmboxError:
-            with self._mutex:
+            with self._mutex.lock:
                 self._watch.forget()
             raise
 

@@ -41,6 +41,26 @@ def inside(node):
     signal.signal(signal.SIGUSR1, former)
 
 
+def test_a_member_is_refused_inside_a_call_of_its_thread(boxes, join, inside):
+    """It waited for ever for the call that the handler had interrupted."""
+
+    def report(progress):
+        member.progress = progress
+
+    with join(boxes(), lease_s=60.0) as member:
+        inside([member.members, member.missing], member.members)
+        inside([lambda: report(1), member.finish], lambda: report(2))
+        assert (member.progress, len(member.members())) == (2, 1)
+
+
+def test_a_lock_is_refused_inside_a_call_of_its_thread(boxes, inside):
+    lock = boxes().lock("l", lease_s=60.0, timeout_s=60.0)
+    inside([lock.holder, lock.acquire], lock.holder)
+    with lock:
+        inside([lock.holder], lambda: lock.fence and lock.holder())
+    assert lock.holder() is None
+
+
 def test_a_call_is_refused_while_its_thread_opens_the_box(boxes, inside):
     """A forked child, and a pickled copy, open a box in their first call."""
     box = boxes()
