@@ -19,6 +19,7 @@ try:
     from lightning.pytorch.callbacks import ModelCheckpoint
     from lightning.pytorch.plugins.io import CheckpointIO
     from lightning.pytorch.strategies import Strategy
+    from lightning.pytorch.utilities import rank_zero_only
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
         "smbox_torch.integrations.lightning needs lightning: pip install 'smbox[frameworks]'",
@@ -29,7 +30,9 @@ __all__ = ["BoxCallback"]
 
 
 class BoxCallback(Callback):
-    """Makes a Trainer with one device one worker of a run. All workers validate; rank 0 saves.
+    """Makes a Trainer with one device one worker of a run. All workers validate.
+
+    Only rank 0 saves and logs: construct the callback before Lightning's loggers write.
 
     Args:
         algorithm: an algorithm with a center, for example EASGD; wraps the module's optimizer.
@@ -55,6 +58,7 @@ class BoxCallback(Callback):
     ) -> None:
         self._finish_timeout_s = finish_timeout_s
         self._wrap = algorithm, box, name, options
+        rank_zero_only.rank = World.from_env(os.environ).rank  # loggers begin before ``setup``
 
     def setup(self, trainer: Trainer, *_: Any, **__: Any) -> None:
         """Move before the other callbacks, which may average the weights that they find."""
@@ -77,8 +81,7 @@ class BoxCallback(Callback):
         self.leave()  # what an earlier fit joined
         self._center, self._has_finished = None, False
         algorithm, box, name, options = self._wrap
-        inner = strategy.optimizers[0]
-        self.optimizer = algorithm(inner, box, name, model=pl_module, **options)
+        self.optimizer = algorithm(*strategy.optimizers, box, name, model=pl_module, **options)
         strategy.optimizers = [self.optimizer]
         # on_save_checkpoint would miss checkpoints that have only weights
         vars(strategy)["lightning_module_state_dict"] = partial(self._center_of, strategy)

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 import smbox
 from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.loggers import CSVLogger
 from smbox_torch import EASGD
 from smbox_torch.integrations.lightning import BoxCallback
 
@@ -41,9 +42,9 @@ class Full(Callback):
     def fail(self, *_, **__):
         raise MemoryError("of the copy")
 
-def fit(workers, *more):
+def fit(workers, *more, logger=False):
     callbacks.append(BoxCallback(EASGD, box, "run", workers=workers, period=8))
-    trainer = Trainer(accelerator="cpu", max_epochs=1, logger=False, enable_progress_bar=False,
+    trainer = Trainer(accelerator="cpu", max_epochs=1, logger=logger, enable_progress_bar=False,
                       enable_model_summary=False, enable_checkpointing=False,
                       callbacks=[callbacks[-1], *more])
     data = torch.utils.data.DataLoader(torch.ones(1, 2))
@@ -60,12 +61,14 @@ with smbox.local("64MiB") as box:
         assert member.rank == 0  # the worker has left
 os.environ.update(SMBOX_RANK="1", SMBOX_WORLD_SIZE="2")
 with smbox.local("64MiB") as box:
-    fit(smbox.join(box, "run", rank=1)).save_checkpoint("saved.ckpt")
+    log = CSVLogger("logs", version=0)
+    fit(smbox.join(box, "run", rank=1), logger=log).save_checkpoint("saved.ckpt")
 assert not Path("saved.ckpt").exists()
+assert not Path("logs").exists()  # rank 0 writes there
 """
 
 
-def test_it_validates_the_center_hides_no_error_and_saves_only_at_rank_0(
+def test_it_validates_the_center_hides_no_error_and_saves_and_logs_only_at_rank_0(
     run: Callable[..., None],
 ):
     run(WORKERS, "lightning")
