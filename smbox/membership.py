@@ -292,7 +292,7 @@ def _await_place(roster: Roster, rank: int) -> View:
             holder = view.of(rank)
             raise RankTakenError(
                 "a living process has this rank: end that process, or join under another rank"
-                " (if it is this process, give its second optimizer or member another name)",
+                " (if it is this process, close its first optimizer, or use another name)",
                 rank=rank,
                 host=holder.host,
                 pid=holder.pid,

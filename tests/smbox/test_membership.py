@@ -145,7 +145,7 @@ def test_progress_may_go_back(box, join):
 def test_a_given_rank_is_refused_while_its_holder_lives(box, join):
     with join(box, rank=3) as member:
         assert member.rank == 3
-        with pytest.raises(RankTakenError, match="if it is this process") as caught:
+        with pytest.raises(RankTakenError, match="this process, close its first") as caught:
             join(box, rank=3)
         assert caught.value.facts["pid"] == os.getpid()
         assert caught.value.facts["host"] == socket.gethostname()

@@ -130,7 +130,8 @@ def _warn_if_miscounted(workers: int | None, member: Member) -> None:
         warnings.warn(
             f"workers={workers}, but this is worker {member.rank + 1} of the run: data that is"
             f" cut into {workers} shares has none for it. Leave out workers= under a launcher;"
-            " pass workers=smbox.join(box, name) if workers join and leave",
+            " pass workers=smbox.join(box, name) if workers join and leave; first close"
+            " an optimizer that this process has wrapped under this name before",
             stacklevel=2,
         )
 
