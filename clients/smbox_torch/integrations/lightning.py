@@ -16,7 +16,6 @@ from smbox_torch.world import World
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer
-    from lightning.pytorch.callbacks import ModelCheckpoint
     from lightning.pytorch.plugins.io import CheckpointIO
     from lightning.pytorch.strategies import Strategy
     from lightning.pytorch.utilities import rank_zero_only
@@ -89,8 +88,8 @@ class BoxCallback(Callback):
         if World.from_env(os.environ).rank:
             strategy.checkpoint_io = ReadOnly(strategy.checkpoint_io)
             for each in trainer.checkpoint_callbacks:
-                if isinstance(each, ModelCheckpoint) and each.save_last == "link":
-                    each.save_last = True  # it makes a link itself, without the CheckpointIO
+                if getattr(each, "save_last", None) == "link":  # made without the CheckpointIO
+                    each.save_last = True
 
     def on_train_epoch_start(self, trainer: Trainer, *_: Any) -> None:
         """End the run before an epoch that a callback added, as SWA does for batch norms."""
@@ -136,10 +135,9 @@ class BoxCallback(Callback):
 
     def _center_of(self, strategy: Strategy) -> Any:
         """Return the module's state with the center, for a checkpoint."""
-        if self.optimizer is not None:
-            self.optimizer.eval()  # the next batch of the training calls train()
-        elif self._center is not None:
+        if self._center is not None:
             return self._center
+        self.on_validation_start()  # the next batch of the training restores the own values
         return type(strategy).lightning_module_state_dict(strategy)
 
 

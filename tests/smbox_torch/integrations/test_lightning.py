@@ -62,8 +62,12 @@ with smbox.local("64MiB") as box:
 os.environ.update(SMBOX_RANK="1", SMBOX_WORLD_SIZE="2")
 with smbox.local("64MiB") as box:
     log = CSVLogger("logs", version=0)
-    fit(smbox.join(box, "run", rank=1), logger=log).save_checkpoint("saved.ckpt")
+    trainer = fit(smbox.join(box, "run", rank=1), logger=log)
+    trainer.save_checkpoint("saved.ckpt")
+    Path("of_rank_0.ckpt").touch()
+    trainer.strategy.remove_checkpoint("of_rank_0.ckpt")
 assert not Path("saved.ckpt").exists()
+assert Path("of_rank_0.ckpt").exists()
 assert not Path("logs").exists()  # rank 0 writes there
 """
 
