@@ -62,7 +62,7 @@ def parser() -> argparse.ArgumentParser:
     add(
         "--memory",
         metavar="SIZE",
-        help="memory limit, for example 8GiB (default: most of the free space of /dev/shm)",
+        help="memory limit, for example 8GiB (default: 0.9 of the free space of /dev/shm)",
     )
     add(
         "--node-id",
@@ -76,12 +76,12 @@ def parser() -> argparse.ArgumentParser:
         "--nodes",
         type=int,
         metavar="N",
-        help="start N nodes, one process each, with consecutive ids, ports and names; --memory"
-        " is the limit of each",
+        help="start N nodes (1 to 256), one process each, with consecutive ids, ports and"
+        " names; --memory is the limit of each",
     )
     add("--json", action="store_true", help="print the ready line as a JSON object")
     add("--keep", action="store_true", help="leave the memory in place on a clean stop")
-    add("--insecure", action="store_true", help="allow addresses that other hosts can reach")
+    add("--insecure", action="store_true", help="serve other hosts without keys, unencrypted")
     add(
         "--keys",
         type=Path,

@@ -111,6 +111,7 @@ class Region(Vector):
         Raises:
             ConfigError: this process cannot map the memory, and the message says why; or the
                 rows are in several parts.
+            RegionFreedError: the region was freed.
         """
         view = self._paths.data(self.info).view(self.info, self.first, self.limit)
         if view is None:

@@ -74,7 +74,9 @@ TorchrunEnv = Annotated[
         " script may then set up torch.distributed.",
     ),
 ]
-Address = Annotated[str | None, typer.Option(help="Use this memory node and start none.")]
+Address = Annotated[
+    str | None, typer.Option(help="Use this memory node, or several with commas; start none.")
+]
 Memory = Annotated[
     str | None, typer.Option(help="Memory of each started memory node, e.g. 1GiB.")
 ]
