@@ -1,4 +1,4 @@
-"""Weights of a policy are published; two readers pull each version that they can get, whole.
+"""A trainer publishes versions of a policy; two readers pull each, complete or not at all.
 
 python examples/publish.py
 """
