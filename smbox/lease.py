@@ -218,7 +218,7 @@ class Lease:
         """
         if self.is_held:
             self.is_leaving = True
-            self.lose("this process left its place: its membership or its box was closed")
+            self.lose("this process left the run or released the lock, or its box was closed")
         if self.is_leaving:
             self._maximum(self.generation, (LEFT, *self.values), deadline_s)
             self.is_leaving = False

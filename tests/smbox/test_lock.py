@@ -79,6 +79,8 @@ def test_each_holder_has_a_larger_fence(box):
             assert lock.is_held
         assert not lock.is_held
     assert fences == sorted(set(fences))
+    with pytest.raises(LeaseLostError, match="released the lock"):
+        lock.check()
 
 
 def test_a_waiter_learns_who_holds_the_lock_and_takes_nothing(box):
