@@ -8,7 +8,7 @@ from typing import NoReturn, TypeVar
 
 from smbox.deadline import left_s
 from smbox.errors import RequestTimeoutError
-from smbox.work import NESTED, NestedCallError
+from smbox.work import Exclusive, exclusive
 
 T = TypeVar("T")
 
@@ -48,17 +48,11 @@ def holding(
             mutex.release()
 
 
-class Mutex:
-    """A mutex held for one call at a time; a call inside another one of its thread is refused.
-
-    Attributes:
-        lock: excludes other threads. Reentrant: a signal handler or finalizer would wait for
-            the call that it interrupted.
-    """
+class Mutex(Exclusive):
+    """A mutex held for one call at a time; a call inside one of its thread is refused."""
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()
-        self._busy = threading.Lock()  # held inside a job
+        self._renew_locks()
 
     def holding(self, deadline_s: float | None, job: Callable[[], T]) -> T:
         """Call a job; see the function ``holding``.
@@ -67,11 +61,8 @@ class Mutex:
             NestedCallError: this thread is inside a job; nothing was done.
             RequestTimeoutError: another thread held the mutex until the deadline.
         """
+        return holding(self._lock, deadline_s, lambda: self._run(job))
 
-        def alone() -> T:
-            if self._busy.locked():
-                raise NestedCallError(NESTED)
-            with self._busy:
-                return job()
-
-        return holding(self.lock, deadline_s, alone)
+    @exclusive
+    def _run(self, job: Callable[[], T]) -> T:
+        return job()

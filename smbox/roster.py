@@ -238,8 +238,7 @@ class Roster:
         try:
             self.memory.attach(self._places.name, timeout_s=timeout_s)
         except SmboxError:
-            with self._mutex.lock:
-                self._watch.forget()
+            self._mutex.holding(None, self._watch.forget)
             raise
 
     def _look(self, mine: int | None, deadline_s: float | None, *, deaths: bool) -> View:

@@ -1,12 +1,19 @@
-"""Work: the interface of a request in progress; Pause: growing pauses between polls."""
+"""Work: a request in progress; Pause: growing pauses between polls; Exclusive: nested calls."""
 
 from __future__ import annotations
 
 import os
+import threading
 import time
-from typing import Final
+from collections.abc import Callable
+from functools import wraps
+from typing import Concatenate, Final, ParamSpec, TypeVar
 
 from smbox.errors import ConfigError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Q = TypeVar("Q", bound="Exclusive")
 
 YIELD_S: Final = 200e-6
 """Time of polling without sleeps: a writer holds a stripe for about 100 us, and Linux makes the
@@ -20,6 +27,36 @@ NESTED: Final = (
 
 class NestedCallError(ConfigError):
     """A call inside another call of the same thread was refused; its request is unchanged."""
+
+
+def exclusive(method: Callable[Concatenate[Q, P], R]) -> Callable[Concatenate[Q, P], R]:
+    """Let one thread at a time run the exclusive methods of an object, and each of them once.
+
+    A call inside another one of the same thread raises NestedCallError: it would wait for
+    itself. Both locks are released by ``with`` alone, so no interrupt leaves one acquired.
+    """
+
+    @wraps(method)
+    def alone(self: Q, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        with self._lock:  # excludes other threads; a nested call of this thread gets in
+            if self._busy.locked():
+                raise NestedCallError(NESTED)
+            with self._busy:
+                return method(self, *args, **kwargs)
+
+    return alone
+
+
+class Exclusive:
+    """The base of classes with exclusive methods; their constructors call ``_renew_locks``."""
+
+    def _renew_locks(self) -> None:
+        self._lock = threading.RLock()
+        self._busy = threading.Lock()  # held inside an exclusive method
+
+    @exclusive
+    def check_not_nested(self) -> None:
+        """Raise NestedCallError if this thread is inside an exclusive method."""
 
 
 class Work:

@@ -22,11 +22,11 @@ from smbox.client.flight import Flight
 from smbox.client.transfer import Transfer
 from smbox.config import WINDOW_MAX
 from smbox.errors import PeerLostError, SessionExpiredError, SmboxError
-from smbox.paths.threads import ThreadQueue, exclusive
+from smbox.paths.threads import ThreadQueue
 from smbox.wire.codec import Reply, decode_reply, encode_request
 from smbox.wire.header import Buffer
 from smbox.wire.ops import Op, Status
-from smbox.work import NestedCallError
+from smbox.work import NestedCallError, exclusive
 
 SLICE_S: Final = 0.05
 """How long one pass may hold the channel's lock."""

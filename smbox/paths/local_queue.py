@@ -29,9 +29,9 @@ from smbox.memory.orders import (
 )
 from smbox.memory.reading import Reader
 from smbox.paths.mappings import Mappings
-from smbox.paths.threads import QueuedWork, ThreadQueue, exclusive
+from smbox.paths.threads import QueuedWork, ThreadQueue
 from smbox.paths.work import Operation, PathRequest, Reading
-from smbox.work import NESTED, NestedCallError
+from smbox.work import NESTED, NestedCallError, exclusive
 
 W = TypeVar("W", bound=PathRequest)
 

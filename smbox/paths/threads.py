@@ -4,51 +4,16 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
 from contextlib import suppress
-from functools import wraps
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, TypeVar
 
 from smbox.errors import PeerLostError, SmboxError
 from smbox.paths.work import ByteRange
-from smbox.work import NESTED, NestedCallError, Pause, Work
+from smbox.work import Exclusive, NestedCallError, Pause, Work
 
 _LOG = logging.getLogger(__name__)
 
-P = ParamSpec("P")
-R = TypeVar("R")
-Q = TypeVar("Q", bound="Exclusive")
 T = TypeVar("T", bound="QueuedWork")
-
-
-def exclusive(method: Callable[Concatenate[Q, P], R]) -> Callable[Concatenate[Q, P], R]:
-    """Let one thread at a time run the exclusive methods of an object, and each of them once.
-
-    A call inside another one of the same thread raises NestedCallError: it would wait for
-    itself. Both locks are released by ``with`` alone, so no interrupt leaves one acquired.
-    """
-
-    @wraps(method)
-    def alone(self: Q, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        with self._lock:  # excludes other threads; a nested call of this thread gets in
-            if self._busy.locked():
-                raise NestedCallError(NESTED)
-            with self._busy:
-                return method(self, *args, **kwargs)
-
-    return alone
-
-
-class Exclusive:
-    """The base of classes with exclusive methods; their constructors call ``_renew_locks``."""
-
-    def _renew_locks(self) -> None:
-        self._lock = threading.RLock()
-        self._busy = threading.Lock()  # held inside an exclusive method
-
-    @exclusive
-    def check_not_nested(self) -> None:
-        """Raise NestedCallError if this thread is inside an exclusive method."""
 
 
 class ThreadQueue(Exclusive, Generic[T]):

@@ -227,7 +227,7 @@ def test_a_lost_lease_is_told_for_its_first_reason_and_without_waiting(row):
     lease = taken(row)
     lease.lose("the first reason")
     lease.lose("a later one")
-    with lease._mutex.lock:
+    with lease._mutex._lock:
         for use in (lease.renew, lambda **limit: lease.set(0, 1, **limit)):
             with pytest.raises(LeaseLostError, match="the first reason"):
                 use(deadline_s=time.monotonic())

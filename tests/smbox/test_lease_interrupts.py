@@ -27,7 +27,7 @@ def renew(lease):
 
 
 def test_an_interrupt_right_after_the_wait_for_a_mutex_leaves_it_free(lease):
-    assert interrupted_as_it_acquires(lease._mutex.lock, lambda: renew(lease))
+    assert interrupted_as_it_acquires(lease._mutex._lock, lambda: renew(lease))
     renew(lease)
 
 
