@@ -173,29 +173,28 @@ class PathPair(Exclusive):
 
     @exclusive
     def _open(self) -> OpenPaths:
-        if self.is_closed:
-            raise ConfigError("the box was closed", address=self.config.address)
-        if self._opened is None:
+        if self._opened is None and not self.is_closed:
             try:
                 opened = self._opener(self.config)
             except SmboxError as error:
                 error.facts.setdefault("address", self.config.address)
                 raise
-            self._uuid = opened.control.node.uuid
-            self._opened = opened
+            self._uuid, self._opened = opened.control.node.uuid, opened
+        if self._opened is None or self.is_closed:  # by a signal handler, meanwhile
+            self.close()
+            raise ConfigError("the box was closed", address=self.config.address)
         return self._opened
 
     def check_not_nested(self) -> None:
         """Raise NestedCallError if this thread is inside a call on these paths."""
         super().check_not_nested()
-        if self._opened is not None:
-            self._opened.data.check_not_nested()
+        if (opened := self._opened) is not None:  # once: another thread may close the paths
+            opened.data.check_not_nested()
 
     def say_bye(self) -> None:
         """Begin to close: notify the node, so that pairs that close together wait together."""
         with self._lock:
-            self.is_closed = True
-            opened = self._opened
+            self.is_closed, opened = True, self._opened
         if opened is not None:
             opened.data.say_bye()
             opened.control.say_bye()

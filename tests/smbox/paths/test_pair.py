@@ -66,6 +66,21 @@ def test_paths_open_on_first_use_and_once():
     assert paths.timeout_s == 3.0
 
 
+def test_paths_that_a_signal_handler_closes_while_they_open_are_closed():
+    """They stayed open, and the closed box could be used."""
+
+    def open_interrupted(config):
+        opened = open_fake(config)
+        paths.close()
+        return opened
+
+    paths = PathPair(CONFIG, open_interrupted)
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="the box was closed"):
+            paths.data()
+    assert logs() == [(["bye", "close"], ["bye", "close"])]
+
+
 def test_how_long_to_wait_is_a_number():
     paths = PathPair(CONFIG, open_fake)
     assert (paths.seconds(None), paths.seconds(0.5), paths.seconds(math.inf)) == (

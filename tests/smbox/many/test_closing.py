@@ -1,0 +1,57 @@
+"""A box that another thread closes during a verb."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from contextlib import suppress
+
+import numpy as np
+import pytest
+
+import smbox.paths.pair
+from smbox.errors import ConfigError, PeerLostError
+
+X = np.ones(12, np.float32)
+
+
+def called_at(at, call, job, file):
+    """Run a job, with a call before its ``at``-th line in a file; return if it was made."""
+    lines = itertools.count(1)
+    was_called = False
+
+    def trace(frame, event, _):
+        nonlocal was_called
+        if frame.f_code.co_filename != file:
+            return None
+        if event == "line" and next(lines) == at:
+            was_called = True
+            call()
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        job()
+    finally:
+        sys.settrace(before)
+    return was_called
+
+
+def test_a_close_at_any_line_of_a_striped_verb_ends_it_with_an_error_of_smbox(team):
+    """It could raise AttributeError: the paths were read twice."""
+    region = team.box().create("w", init=0 * X, layout="striped")
+
+    def add():
+        with suppress(ConfigError, PeerLostError):
+            attached.accumulate(X)
+
+    for at in itertools.count(1):
+        box = team.box()
+        attached = box.attach("w")
+        if not called_at(at, box.close, add, smbox.paths.pair.__file__):
+            break
+        with pytest.raises(ConfigError, match="closed"):
+            attached.accumulate(X)
+    assert at > 10
+    assert region.get().max() <= at
