@@ -8,8 +8,8 @@ worker, all through one node.
     NAME.rowsT               f64[workers, n]: a row of each worker
     NAME.stateT              u8[workers, m]: buffers of each worker
     NAME.ended               i64[workers]: 1 + the steps of a worker that finished; -1 - the
-                             rank that a worker has given up, or its own if it left after an
-                             error; else 0
+                             rank that a worker has given up, or its own if it left after
+                             another error; else 0
     NAME.came                i64[workers, 2]: id of the start of each worker; how often it came
                              since that start
 
@@ -88,6 +88,7 @@ class BoxSum:
     ) -> None:
         self.rank, self.size = rank, size
         self._ranks = range(size) if ranks is None else ranks
+        self._late: list[int] = []  # ranks that did not come to the last round
         self._box, self._name = box, name
         self._timeout_s = timeout_s
         self._round = 0
@@ -170,13 +171,14 @@ class BoxSum:
         except RequestTimeoutError as error:
             steps = rows.get()[:, STEPS]
             behind = np.flatnonzero(steps < row[STEPS].item())
-            late = [self._ranks[int(index)] for index in behind]
+            late = self._late = [self._ranks[int(index)] for index in behind]
             raise RequestTimeoutError(
                 f"rank {late or '?'} did not come to the round after {int(row[STEPS])} steps:"
                 " it died, is slow, or finished with fewer batches (give all equally many, or"
                 " put each rank's loop inside `with optimizer.join():`)",
                 **error.facts,
             ) from error
+        self._late = []
         return torch.from_numpy(rows.get())
 
     @property
@@ -288,4 +290,4 @@ class BoxSum:
             self._end(1 + steps)
             return
         with suppress(SmboxError):  # the first error says more
-            self._end(-1 - self._ranks[self.rank])
+            self._end(-1 - [*self._late, self._ranks[self.rank]][0])

@@ -11,6 +11,7 @@ import torch
 from smbox.errors import RequestTimeoutError, StepMismatchError, WorkerLostError
 from smbox.testing.model_box import ModelBox
 from smbox_torch.averaging.box_sum import POLL_S, BoxSum
+from smbox_torch.averaging.summed_mean import STEPS
 from smbox_torch.workers.team import DIED, LEFT
 
 
@@ -69,6 +70,22 @@ def test_what_a_worker_recorded_before_it_left_is_read_after_it_is_found_gone():
 
     with pytest.raises(WorkerLostError, match="rank 2 was given up by another"):
         sums(box, lost=lost)()
+
+
+def test_who_leaves_because_another_did_not_come_is_not_named_in_its_place():
+    box, weight = TimingBox("unknown"), torch.nn.Parameter(torch.ones(2))
+    first, second = (BoxSum(box, "run", rank=i, size=3, timeout_s=60.0) for i in range(2))
+    for each in first, second:
+        each.create([weight], [])
+    rows = box.attach("run.rows1")
+    row = torch.zeros(rows.shape[1], dtype=torch.float64)
+    row[STEPS] = 1.0
+    rows[1:2].put(row.numpy().reshape(1, -1))  # the second one came, too
+    with pytest.raises(RequestTimeoutError, match=r"rank \[2\] did not come"):
+        first.table(row, [], torch.zeros(0))
+    first.close(steps=None)
+    with pytest.raises(WorkerLostError, match="rank 2 was given up by another"):
+        second.table(row, [], torch.zeros(0))
 
 
 def test_a_worker_that_finished_is_named_by_its_rank_in_the_run():
