@@ -54,14 +54,16 @@ class Mutex(Exclusive):
     def __init__(self) -> None:
         self._renew_locks()
 
-    def holding(self, deadline_s: float | None, job: Callable[[], T]) -> T:
+    def holding(
+        self, deadline_s: float | None, job: Callable[[], T], *, late: Callable[[], T] = _refuse
+    ) -> T:
         """Call a job; see the function ``holding``.
 
         Raises:
             NestedCallError: this thread is inside a job; nothing was done.
-            RequestTimeoutError: another thread held the mutex until the deadline.
+            RequestTimeoutError: by default: another thread held the mutex until the deadline.
         """
-        return holding(self._lock, deadline_s, lambda: self._run(job))
+        return holding(self._lock, deadline_s, lambda: self._run(job), late=late)
 
     @exclusive
     def _run(self, job: Callable[[], T]) -> T:

@@ -6,7 +6,6 @@ publication.py describes the regions; docs/publishing.md describes the effect of
 
 from __future__ import annotations
 
-import threading
 from typing import Self
 
 import torch
@@ -22,6 +21,7 @@ from smbox import (
     join,
 )
 from smbox.head import check_prefix
+from smbox.mutex import Mutex
 from smbox_torch.boxes import check_box
 from smbox_torch.checks import lease, whole
 from smbox_torch.publishing import publication
@@ -78,8 +78,7 @@ class Publisher:
         self._source = source
         self._dtype = dtype
         self._keep = keep
-        self._lock = threading.RLock()
-        self._is_publishing = False
+        self._mutex = Mutex()
         _, layout = self._tensors()
         self._member = _member(box, name, lease_s)
         try:
@@ -105,14 +104,7 @@ class Publisher:
             RequestTimeoutError, PeerLostError: the effect is unknown. If the version was
                 published, the next call returns a version that is higher by two.
         """
-        with self._lock:
-            if self._is_publishing:  # it would wait for itself
-                raise ConfigError("publish was called inside publish: call it after that one")
-            try:
-                self._is_publishing = True
-                return self._publish_until_done()
-            finally:
-                self._is_publishing = False
+        return self._mutex.holding(None, self._publish_until_done)
 
     def close(self) -> None:
         """Release the name to another publisher; the last versions stay. Idempotent."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-import threading
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -30,7 +29,7 @@ from smbox import (
 )
 from smbox.deadline import deadline_of
 from smbox.head import check_prefix
-from smbox.mutex import holding
+from smbox.mutex import Mutex
 from smbox_torch.boxes import check_box
 from smbox_torch.publishing import publication
 from smbox_torch.publishing.publication import (
@@ -67,7 +66,7 @@ class Subscriber:
         self._box = box
         self._name = name
         self._counter = box.counter(publication.newest_name(name))
-        self._lock = threading.Lock()
+        self._mutex = Mutex()
         self._term: _TermReader | None = None
         self._memory: torch.Tensor | None = None  # None: not allocated, or being filled
         self._state: dict[str, torch.Tensor] = {}
@@ -124,6 +123,8 @@ class Subscriber:
                 tried until the timeout; ``into`` is unchanged.
             RequestTimeoutError: no such version in time, or the memory did not answer;
                 ``into`` is unchanged.
+            ConfigError: this call is inside another one of the same thread, as in a signal
+                handler; nothing was changed.
         """
         return self._pull(Pull(into, newer_than, timeout_s, names, version), math.inf)
 
@@ -186,7 +187,7 @@ class Subscriber:
         version = None
         while version is None:
             turn_s = deadline_of(pull.wait_s(POLL_S))
-            version = holding(self._lock, turn_s, copy, late=late)
+            version = self._mutex.holding(turn_s, copy, late=late)
         return version
 
     def _read(self, pull: Pull, poll_s: float) -> None:

@@ -45,6 +45,24 @@ def test_what_never_comes_is_told_and_changes_nothing(
     assert values(subscriber.state) == [[2], [2], [2]]
 
 
+def test_a_pull_inside_a_pull_of_its_thread_is_refused(
+    box, name, publisher, state, publish, values, hooked
+):
+    """As in a signal handler, which would wait for the call that it interrupts."""
+
+    def before(*_):
+        if nested:
+            with pytest.raises(smbox.ConfigError, match="set a flag and return"):
+                nested.pop().pull(timeout_s=0.0)
+
+    publish(publisher, state, 3)
+    subscriber = Subscriber(hooked(box, before), name)
+    nested = [subscriber]
+    assert subscriber.pull() == 1
+    assert nested == []
+    assert values(subscriber.state) == [[3], [3], [3]]
+
+
 def test_names_choose_what_is_pulled(box, name, publisher, state, publish):
     publish(publisher, state, 3)
     subscriber = Subscriber(box, name)

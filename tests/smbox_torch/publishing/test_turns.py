@@ -46,12 +46,12 @@ def test_the_wait_for_another_pull_has_a_timeout(box, name, hooked, monkeypatch)
     def pull_again(verb, _region):
         if verb == "get_nb" and not refused:
             with pytest.raises(smbox.RequestTimeoutError, match="another pull") as caught:
-                subscriber.pull(timeout_s=0.0)
+                pool.submit(subscriber.pull, timeout_s=0.0).result(60)
             refused.append(caught.value)
             assert subscriber.copy_s == 0.0
 
     subscriber = Subscriber(hooked(box, pull_again), name)
-    with Publisher(box, name, STATE) as publisher:
+    with Publisher(box, name, STATE) as publisher, ThreadPoolExecutor(1) as pool:
         publisher.publish()
         began_s = time.monotonic()
         assert subscriber.pull() == 1
@@ -110,5 +110,5 @@ def test_an_interrupt_right_after_the_wait_for_a_turn_leaves_it_to_the_next_pull
     subscriber = Subscriber(box, name)
     with Publisher(box, name, STATE) as publisher:
         publisher.publish()
-        assert interrupted_as_it_acquires(subscriber._lock, subscriber.pull)
+        assert interrupted_as_it_acquires(subscriber._mutex._lock, subscriber.pull)
         assert subscriber.pull(timeout_s=0.0) == 1
