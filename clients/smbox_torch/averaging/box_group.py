@@ -78,6 +78,7 @@ class BoxGroup:
         row = self.box.create(f"{self.name}.alike", self.size, "int64", exist_ok=True)
         row[self.rank : self.rank + 1].put(np.array([digest]))
         self.meet("alike")
+        self._sums.have_begun = True
         digests = row.get().tolist()
         if len(set(digests)) > 1:
             raise ConfigError(

@@ -71,6 +71,13 @@ class BoxSum:
         lost: returns the lost ranks and the reasons; the default returns none.
         present: returns the ranks that are alive or never came; None: all.
         poll_s: seconds between two checks for lost workers while waiting.
+
+    Attributes:
+        have_begun: all workers have made this object; until then ``ended`` is of an earlier
+            run. The first round sets it, or the caller.
+
+    Raises:
+        LayoutMismatchError: regions of this name belong to another number of workers.
     """
 
     def __init__(
@@ -100,9 +107,11 @@ class BoxSum:
         self._present = present or (lambda: self._ranks)
         self._start_id = _start_id()
         self._poll_s = min(poll_s, POLL_S)
-        self._have_begun = False  # all workers; until then ``ended`` is of an earlier run
+        self.have_begun = False
         self._came = self._region("came", (size, 2), "int64")
         self._times = self._come()
+        self._ended = self._region("ended", (size,), "int64")
+        self._end(0)
 
     def create(
         self, parameters: Sequence[torch.Tensor], buffers: Sequence[torch.Tensor]
@@ -125,8 +134,6 @@ class BoxSum:
             self._rows.append(self._region(f"rows{turn}", (self.size, n), "float64"))
             if m:
                 self._state.append(self._region(f"state{turn}", (self.size, m), "uint8"))
-        self._ended = self._region("ended", (self.size,), "int64")
-        self._end(0)
 
     def _end(self, word: int) -> None:
         self._ended[self.rank : self.rank + 1].put(np.array([word], np.int64))
@@ -202,7 +209,7 @@ class BoxSum:
     def _clear_first(self) -> None:
         """Clear the sums of earlier rounds or runs, after all workers have read them."""
         self._meet("begun")
-        self._have_begun = True
+        self.have_begun = True
         self._lost()  # all are present: later calls return those that are gone
         if self.rank == 0:
             self._clear(1)
@@ -241,7 +248,7 @@ class BoxSum:
         All workers name the same rank: one that leaves because of a lost rank has recorded it.
         """
         lost = self._lost_workers()  # first: one that is gone has recorded its reason before
-        words = self._ended.get() if self._have_begun else np.zeros(self.size, np.int64)
+        words = self._ended.get() if self.have_begun else np.zeros(self.size, np.int64)
         for index in np.flatnonzero(words > 0):
             raise finished_early(self._ranks[int(index)], int(words[index]) - 1)
         given_up = [-1 - int(word) for word in words[words < 0]]
@@ -265,13 +272,13 @@ class BoxSum:
         successor is awaited. One that came as often and left may never have been seen alive.
         """
         start_ids, counts = self._came.get().T  # first: a worker joins before it writes there
-        present = self._ranks if self._have_begun else self._present()
+        present = self._ranks if self.have_begun else self._present()
         lost = dict(self._lost())  # after present: it tells who died from who left
         for index, rank in enumerate(self._ranks if self._start_id else ()):
             times = counts[index] if start_ids[index] == self._start_id else 0
             if times > self._times:
                 lost[rank] = "died or left, and was started again"
-            elif not self._have_begun and 0 < times < self._times:
+            elif not self.have_begun and 0 < times < self._times:
                 lost.pop(rank, None)
             elif times and rank not in present:
                 lost.setdefault(rank, LEFT)

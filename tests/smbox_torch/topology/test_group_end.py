@@ -7,9 +7,12 @@ import uuid
 import pytest
 import torch
 
-from smbox.errors import StepMismatchError
+from smbox.errors import StepMismatchError, WorkerLostError
+from smbox_torch.averaging.box_group import BoxGroup
+from smbox_torch.averaging.sync_group import SyncGroup
 from smbox_torch.hybrid.hybrid import HybridSGD
 from smbox_torch.topology import Link, Links, choose
+from smbox_torch.topology.measuring import boxes_of
 from smbox_torch.world import World
 
 pytestmark = [pytest.mark.timeout(200), pytest.mark.shares]
@@ -34,3 +37,22 @@ def test_a_worker_of_a_group_with_fewer_batches_is_named_at_once(run_hosts):
         optimizer.close(exchange=world.rank == 1)
 
     run_hosts(3, 1, work)
+
+
+@pytest.mark.parametrize("steps", [0, 1])
+def test_a_worker_that_leaves_after_an_error_is_not_said_to_have_finished(run_hosts, steps):
+    def train(world: World, box) -> None:
+        sgd = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+        node = boxes_of(box)[1]
+        group = BoxGroup(node, "left", range(2), world.rank, timeout_s=10.0)
+        with SyncGroup(sgd, world=world, group=group) as optimizer:
+            for _ in range(steps):
+                optimizer.step()
+            optimizer.step(lambda: 1 / (1 - world.rank))
+
+    def work(world: World, box) -> str:
+        with pytest.raises((ZeroDivisionError, WorkerLostError)) as caught:
+            train(world, box)
+        return str(caught.value)
+
+    assert "rank 1 left after an error" in run_hosts(2, 1, work)[0]
