@@ -25,7 +25,6 @@ from smbox_torch.adapter import as_array
 from smbox_torch.averaging.box_sum import BoxSum
 from smbox_torch.averaging.buckets import described
 from smbox_torch.averaging.packed import Packed, packed_nbytes
-from smbox_torch.workers.phase import of_this_start
 
 __all__ = ["AnyGroup", "BoxGroup"]
 
@@ -65,6 +64,7 @@ class BoxGroup:
         Raises:
             ConfigError: on all workers, if some shapes or dtypes differ; nothing changed.
             RequestTimeoutError: a worker did not arrive; the tensors may already be the root's.
+            WorkerLostError: a worker was started again; else as RequestTimeoutError.
         """
         self._sums = BoxSum(  # first: others notice by it that this worker was started again
             self.box,
@@ -93,7 +93,7 @@ class BoxGroup:
             packed.store()
             first = self.box.create(begin, memory.numel(), "uint8", exist_ok=True)
             first.put(as_array(memory))
-        self.meet("begun")
+        self.meet("stored")
         if self.rank != 0:
             self.box.attach(begin).get(as_array(memory))
             packed.load()
@@ -117,13 +117,13 @@ class BoxGroup:
         self._sums.close(steps=steps)
 
     def meet(self, what: str) -> None:
-        """Wait until all workers of the group have called this.
+        """Wait until all workers of the group have called this; from ``begin_alike`` on.
 
         Raises:
             RequestTimeoutError: a worker did not.
+            WorkerLostError: a worker left after an error, or was started again.
         """
-        name = of_this_start(f"{self.name}.{what}")
-        self.box.barrier(name, self.size, timeout_s=self._timeout_s)
+        self._sums.meet(what, ended_come=True)
 
 
 AnyGroup = dist.ProcessGroup | BoxGroup

@@ -48,10 +48,6 @@ POLL_S: Final = 1.0
 """Longest time between two checks, while waiting, for workers that finished, died or left."""
 
 
-def _nobody() -> dict[int, str]:
-    return {}
-
-
 def _start_id() -> int:
     """Return an id that the workers of one start by a launcher share; 0 without a launcher."""
     is_shared = is_launched(os.environ)
@@ -89,7 +85,7 @@ class BoxSum:
         size: int,
         timeout_s: float,
         ranks: Sequence[int] | None = None,
-        lost: Callable[[], Mapping[int, str]] = _nobody,
+        lost: Callable[[], Mapping[int, str]] = dict[int, str],
         present: Callable[[], Sequence[int]] | None = None,
         poll_s: float = POLL_S,
     ) -> None:
@@ -174,7 +170,7 @@ class BoxSum:
         if self.rank == 0:
             self._clear((self._round + 1) % TURNS)
         try:
-            self._meet("added")
+            self.meet("added")
         except RequestTimeoutError as error:
             steps = rows.get()[:, STEPS]
             behind = np.flatnonzero(steps < row[STEPS].item())
@@ -208,19 +204,23 @@ class BoxSum:
 
     def _clear_first(self) -> None:
         """Clear the sums of earlier rounds or runs, after all workers have read them."""
-        self._meet("begun")
+        self.meet("begun")
         self.have_begun = True
         self._lost()  # all are present: later calls return those that are gone
         if self.rank == 0:
             self._clear(1)
-        self._meet("cleared")
+        self.meet("cleared")
 
     def _clear(self, turn: int) -> None:
         for region, zeros in zip(self._gradients[turn], self._zeros, strict=True):
             region.put(zeros)
 
-    def _meet(self, what: str) -> None:
+    def meet(self, what: str, *, ended_come: bool = False) -> None:
         """Wait until all workers arrive; check regularly that they still can.
+
+        Args:
+            what: name of the meeting.
+            ended_come: workers that have ended their loop come to it, too.
 
         Raises:
             StepMismatchError: a worker has finished; x is as before the step.
@@ -234,7 +234,7 @@ class BoxSum:
             try:
                 self._box.barrier(name, self.size, timeout_s=min(limit_s, self._poll_s))
             except RequestTimeoutError as error:
-                self._check_workers()
+                self._check_workers(ended_come=ended_come)
                 # An arrival that may still count must not be repeated.
                 if limit_s <= self._poll_s or error.facts.get("outcome") == "unknown":
                     error.facts["timeout_s"] = self._timeout_s
@@ -242,14 +242,14 @@ class BoxSum:
             else:
                 return
 
-    def _check_workers(self) -> None:
+    def _check_workers(self, *, ended_come: bool) -> None:
         """Raise if an awaited worker will not arrive.
 
         All workers name the same rank: one that leaves because of a lost rank has recorded it.
         """
         lost = self._lost_workers()  # first: one that is gone has recorded its reason before
         words = self._ended.get() if self.have_begun else np.zeros(self.size, np.int64)
-        for index in np.flatnonzero(words > 0):
+        for index in () if ended_come else np.flatnonzero(words > 0):
             raise finished_early(self._ranks[int(index)], int(words[index]) - 1)
         given_up = [-1 - int(word) for word in words[words < 0]]
         for rank, word in zip(self._ranks, words.tolist(), strict=True):

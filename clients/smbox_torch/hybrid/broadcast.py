@@ -183,7 +183,8 @@ class BoxBroadcast(MessageBroadcast):
 
     Raises:
         LayoutMismatchError: a broadcast of this name has other buffers.
-        RequestTimeoutError: from ``receive``: a rank did not arrive; ``tensors`` are undefined.
+        RequestTimeoutError, WorkerLostError: from ``receive``: a rank did not arrive, or left
+            after an error; ``tensors`` are undefined.
     """
 
     def __init__(self, group: BoxGroup, name: str, flat: Sequence[FlatBuffer]) -> None:

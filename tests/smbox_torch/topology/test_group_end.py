@@ -11,6 +11,7 @@ from smbox.errors import StepMismatchError, WorkerLostError
 from smbox_torch.averaging.box_group import BoxGroup
 from smbox_torch.averaging.sync_group import SyncGroup
 from smbox_torch.hybrid.hybrid import HybridSGD
+from smbox_torch.hybrid.root import HybridRoot
 from smbox_torch.topology import Link, Links, choose
 from smbox_torch.topology.measuring import boxes_of
 from smbox_torch.world import World
@@ -37,6 +38,32 @@ def test_a_worker_of_a_group_with_fewer_batches_is_named_at_once(run_hosts):
         optimizer.close(exchange=world.rank == 1)
 
     run_hosts(3, 1, work)
+
+
+def test_a_root_whose_exchange_fails_is_named_at_once(run_hosts):
+    """The others of its group wait for its move."""
+    links = Links(((NEAR, FAR), (NEAR, FAR), (FAR, NEAR)), (0, 1), (0, 1, 2))
+    topology, name = choose(links, nbytes=1 << 20, period=1), uuid.uuid4().hex
+
+    def fail() -> None:
+        raise ConnectionError("the root's node is gone")
+
+    def work(world: World, box) -> str:
+        options = {"world": world, "timeout_s": 10.0}
+        sgd = torch.optim.SGD([torch.nn.Parameter(torch.ones(3))], lr=1.0)
+        optimizer = HybridSGD(sgd, box, name, groups=topology, **options)
+        if world.rank == 2:
+            optimizer.close()
+            return ""
+        if isinstance(optimizer._role, HybridRoot):
+            optimizer._role._begin_exchange = fail
+        with pytest.raises((ConnectionError, WorkerLostError)) as caught:
+            optimizer.step()
+        return str(caught.value)
+
+    first, second, _ = run_hosts(3, 1, work)
+    assert "node is gone" in first
+    assert "rank 0 left after an error" in second
 
 
 @pytest.mark.parametrize("steps", [0, 1])

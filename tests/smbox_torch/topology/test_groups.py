@@ -241,7 +241,9 @@ def test_a_worker_that_does_not_come_is_named_by_its_rank_in_the_run(run_hosts):
 def test_a_node_broadcasts_one_move_after_the_other(run_hosts):
     def work(world: World, box) -> list[float]:
         x = [torch.nn.Parameter(torch.zeros(5)), torch.nn.Parameter(torch.zeros(2).double())]
-        moves = BoxBroadcast(group_of(world, box, "moves"), "move", FlatParameters(x).buffers)
+        group = group_of(world, box, "moves")
+        group.begin_alike(x)
+        moves = BoxBroadcast(group, "move", FlatParameters(x).buffers)
         heard = []
         for number in range(6):
             for tensor in moves.tensors:
