@@ -4,13 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from smbox.config import ClientConfig
-from smbox.errors import ConfigError
+from smbox.errors import ConfigError, PeerLostError
 from smbox.many.box import ManyBox
 from smbox.many.striping import Node
+from smbox.paths.opening import OpenPaths, open_paths
 from smbox.paths.pair import PathPair
+
+
+@dataclass(unsafe_hash=True)
+class NodeOpener:
+    """Opens the paths to a node, in forked children and pickled copies to one of the same id.
+
+    A node of another id would have other names than the box expects there.
+
+    Attributes:
+        node_id: id of the node; None: it was not opened yet.
+    """
+
+    node_id: int | None = None
+
+    def __call__(self, config: ClientConfig) -> OpenPaths:
+        """Open the paths; raises as ``open_paths``.
+
+        Raises:
+            PeerLostError: the node has another id.
+        """
+        opened = open_paths(config)
+        found = opened.control.node.node_id
+        if self.node_id not in {None, found}:
+            opened.data.close()
+            opened.control.close()
+            raise PeerLostError(
+                "a node of another id answers at this address; connect again",
+                node=self.node_id,
+                found=found,
+                outcome="none",
+            )
+        self.node_id = found
+        return opened
 
 
 def connect(config: ClientConfig, addresses: Iterable[str]) -> ManyBox:
@@ -18,7 +52,7 @@ def connect(config: ClientConfig, addresses: Iterable[str]) -> ManyBox:
     with ExitStack() as opened:
         nodes: dict[int, Node] = {}
         for address in addresses:
-            paths = PathPair(replace(config, address=address))
+            paths = PathPair(replace(config, address=address), NodeOpener())
             opened.callback(paths.close)
             node_id = paths.control().node.node_id
             if node_id in nodes:

@@ -17,7 +17,7 @@ import pytest
 import smbox
 from smbox.box import Box
 from smbox.cli import layouts
-from smbox.errors import ConfigError, ConnectError, RegionNotFoundError
+from smbox.errors import ConfigError, ConnectError, PeerLostError, RegionNotFoundError
 from smbox.keys import Authorised, Role, add_client, make_node_key
 from smbox.many.box import ManyBox
 
@@ -133,6 +133,53 @@ def test_forked_children_use_what_they_inherit(box):
         child.join(WAIT_S)
     assert [child.exitcode for child in children] == [0, 0]
     assert region.get().tolist() == [2.0] * 30
+
+
+@contextlib.contextmanager
+def two_nodes(python, folder, ids):
+    """Run nodes of these ids at two fixed addresses; yield the addresses."""
+    with contextlib.ExitStack() as stack:
+        binds = [f"ipc://{folder}/{number}" for number in (0, 1)]
+        for bind, node_id in zip(binds, ids, strict=True):
+            stack.enter_context(memnode(python, "--bind", bind, "--node-id", str(node_id)))
+        yield ",".join(binds)
+
+
+def value_of(box):
+    try:
+        return box.counter("steps").value
+    except PeerLostError:
+        return "lost"
+
+
+def value_in_child(answers, box):
+    answers.put(value_of(box))
+
+
+def test_copies_and_children_do_not_use_nodes_of_other_ids(preloaded, tmp_path):
+    """A name's node had exchanged addresses with another: they used a counter there."""
+    context = multiprocessing.get_context("fork")
+    answers = context.SimpleQueue()
+
+    def seen_by_others():
+        child = context.Process(target=value_in_child, args=(answers, box))
+        child.start()
+        child.join(WAIT_S)
+        copy = pickle.loads(travelled)
+        found = answers.get(), value_of(copy)
+        copy.close()
+        return found
+
+    with two_nodes(preloaded, tmp_path, (3, 8)) as address:
+        box = smbox.connect(address, timeout_s=WAIT_S)
+        travelled = pickle.dumps(box)
+        box.counter("steps").add(5)
+        assert seen_by_others() == (5, 5)
+    with two_nodes(preloaded, tmp_path, (8, 3)):
+        assert seen_by_others() == ("lost", "lost")
+        with smbox.connect(address, timeout_s=WAIT_S) as again:
+            assert again.counter("steps").value == 0
+    box.close()
 
 
 DIES_BEFORE_THE_HEAD = """

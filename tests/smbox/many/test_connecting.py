@@ -19,7 +19,7 @@ def closed(monkeypatch):
     found = []
 
     class Paths:
-        def __init__(self, config):
+        def __init__(self, config, _opener):
             self.config = config
 
         def control(self):
