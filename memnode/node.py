@@ -143,7 +143,8 @@ class Node:
         """Run parked requests again, finish WAITs, and do the housekeeping once a second."""
         context = self.context
         context.now_s = now_s
-        if now_s - self._housekept_s >= HOUSEKEEPING_S:
+        since_s = now_s - self._housekept_s
+        if since_s >= HOUSEKEEPING_S:
             self._housekept_s = now_s
             context.access.refresh()
             try:
@@ -151,7 +152,7 @@ class Node:
             except OSError as error:  # sessions must expire nevertheless
                 _LOG.error("cannot look for dead clients: %s", error)
             self._sessions.close_disconnected()
-            self._sessions.expire()
+            self._sessions.expire(paused_s=since_s - HOUSEKEEPING_S)
         pending = list(context.pending.values())
         context.builds.step_others({each.key for each in pending if each.queue})
         outgoing = [each for channel in pending for each in self._run(channel)]

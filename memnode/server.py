@@ -274,8 +274,7 @@ class NodeServer:
 
 def _fresh_name(port: str) -> str:
     """Return the name of a node with this port; it must not be the name of old memory."""
-    taken = bool(listing(layout.name_of(port, "node")))
-    return f"{port}-{os.getpid()}" if taken else port
+    return f"{port}-{os.getpid()}" if listing(layout.name_of(port, "node")) else port
 
 
 def _raise_file_limit() -> None:

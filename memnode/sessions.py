@@ -100,13 +100,19 @@ class Sessions:
                 if channel.acknowledged >= channel.row.applied:
                     self._memory.channels.remove_rings(channel.row)
 
-    def expire(self) -> None:
-        """Remove the channels that were silent for ``EXPIRY_S``, connected or not."""
-        limit_s = self.context.now_s - EXPIRY_S
-        for row in [each for each in self._memory.channels.rows() if each.heard_s <= limit_s]:
-            _LOG.info("channel %d of client %s expired", row.channel, row.key[0].hex())
-            self.context.metrics.sessions_expired += 1
-            self.remove(row)
+    def expire(self, *, paused_s: float) -> None:
+        """Remove the channels that were silent for ``EXPIRY_S``, connected or not.
+
+        Args:
+            paused_s: time since the last call in which this process did not run (SIGSTOP); it
+                does not count, as what clients sent may not have been read yet.
+        """
+        for row in self._memory.channels.rows():
+            row.heard_s = min(row.heard_s + paused_s, self.context.now_s)
+            if row.heard_s <= self.context.now_s - EXPIRY_S:
+                _LOG.info("channel %d of client %s expired", row.channel, row.key[0].hex())
+                self.context.metrics.sessions_expired += 1
+                self.remove(row)
 
     def close(self, channel: Channel) -> None:
         """End a session: discard its queue unexecuted, but keep the row of the channel.

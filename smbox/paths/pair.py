@@ -157,9 +157,8 @@ class PathPair(Exclusive):
             AddressRangeError: they are not in one region, or not whole elements.
         """
         deadline_s = deadline_of(self.seconds(timeout_s))
-        begin = GlobalAddress(address)
-        info = self.control().locate(begin, request_timeout_s(deadline_s))
-        first = int(begin) - int(info.address)
+        info = self.control().locate(GlobalAddress(address), request_timeout_s(deadline_s))
+        first = int(address) - int(info.address)
         facts = {"address": address, "nbytes": nbytes, "region": info.name}
         if nbytes < 0 or first + nbytes > info.nbytes:
             raise AddressRangeError("the range leaves its region", **facts)

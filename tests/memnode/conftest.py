@@ -108,8 +108,7 @@ class Peer:
         return self.change(Op.PUT, KernelCode.REPLACE, address, source, **more)
 
     def add(self, address, source, *, scale_by=1, op=Op.ACCUMULATE, **more) -> Reply:
-        source = np.ascontiguousarray(source)
-        raw = scale(scale_by, source.dtype.name)
+        raw = scale(scale_by, np.asarray(source).dtype.name)
         return self.change(op, KernelCode.SUM, address, source, scale=raw, **more)
 
     def fetch_add(self, address, source, **more) -> Reply:
@@ -140,14 +139,16 @@ class Bench:
             self.memory.cookie,
             challenge_of(self.memory.cookie, self.name, self.memory.superblock.uuid),
         )
-        if hello:
-            assert found.hello().error is None
+        assert not hello or found.hello().error is None
         return found
 
     def deliver(self, connection, frames, user="") -> None:
         self._sort(self.node.receive(connection, frames, now_s=self.now_s, user=user))
 
     def tick(self, *, after_s: float = 0.0) -> None:
+        while after_s > 1.0:  # a node that runs ticks each second
+            self.tick(after_s=1.0)
+            after_s -= 1.0
         self.now_s += after_s
         self._sort(self.node.tick(now_s=self.now_s))
 
@@ -269,8 +270,7 @@ def connect(make_peer, context):
         client.setsockopt(zmq.RCVTIMEO, int(WAIT_S * 1000))
         client.connect(node.address)
         name = node.ready["name"]
-        segment = Segment.attach(name_of(name, "cookie"))
-        cookie = segment.bytes.tobytes()
+        cookie = Segment.attach(name_of(name, "cookie")).bytes.tobytes()
         segment = Segment.attach(name_of(name, "node"))
         uuid = segment.words(0, Superblock.UUID_HIGH + 1)[Superblock.UUID_LOW :].tobytes()
         challenge = challenge_of(cookie, name, uuid)

@@ -61,6 +61,25 @@ def test_silent_channels_expire_and_speaking_ones_do_not(bench, peer):
     assert is_known(peer)
 
 
+def test_time_in_which_the_node_was_stopped_is_nobodys_silence(bench, peer):
+    """What clients had sent meanwhile was not read yet, and all their channels expired."""
+    bench.tick(after_s=100.0)
+    bench.now_s += 10 * EXPIRY_S
+    bench.tick()
+    bench.tick(after_s=EXPIRY_S - 102.0)
+    assert bench.node.context.facts()["channels"] == 1
+    bench.tick(after_s=1.0)
+    assert bench.node.context.facts()["channels"] == 0
+
+
+def test_a_pause_counts_for_nobody_who_was_heard_after_it(bench, peer):
+    bench.now_s += 10 * EXPIRY_S
+    assert is_known(peer)
+    bench.tick()
+    bench.tick(after_s=EXPIRY_S)
+    assert bench.node.context.facts()["channels"] == 0
+
+
 def test_the_silence_of_a_channel_goes_on_without_its_connection(bench, peer):
     bench.tick(after_s=100.0)
     assert is_known(peer)
@@ -77,7 +96,7 @@ def test_the_silence_of_a_channel_goes_on_without_its_connection(bench, peer):
 def test_channels_of_an_earlier_run_expire_unless_they_come_back(bench, peer):
     bench.peer()
     bench.restart()
-    bench.now_s += 100.0
+    bench.tick(after_s=100.0)
     assert peer.hello().body.resumed
     bench.tick(after_s=EXPIRY_S - 100.0)
     assert bench.node.context.facts()["channels"] == 1
