@@ -113,10 +113,8 @@ class Access:
 
     def can_see(self, user: str, name: str) -> bool:
         """Return whether a client may see a region of this name; "": a client without a key."""
-        if not user:
-            return True
         client = self.find(user)
-        return client is not None and name.startswith(client.prefix)
+        return not user or (client is not None and name.startswith(client.prefix))
 
     def check(self, registry: Registry, key: ChannelKey, user: str, request: Request) -> None:
         """Check that a client may execute a request.

@@ -101,7 +101,7 @@ def wait(context: Context, channel: Channel, request: Request) -> Reply | None:
     Raises:
         LimitError: the channel has ``WAITS_MAX`` pending WAITs; nothing changed.
     """
-    reply = _wait_reply(context, {}, request)
+    reply = _wait_reply(context, channel, {}, (request, math.inf))
     if reply is None:
         if request.request not in channel.waits and len(channel.waits) >= WAITS_MAX:
             raise LimitError("too many pending WAITs of one connection", waits_max=WAITS_MAX)
@@ -119,40 +119,45 @@ def finish_waits(
     """
     versions: dict[int, int] = {}
     for channel in channels:
-        for key, (request, deadline_s) in list(channel.waits.items()):
+        for key, known in list(channel.waits.items()):
             try:
-                reply = _wait_reply(context, versions, request, deadline_s)
-            except SmboxError as error:  # the region was freed, or the WAIT timed out
-                reply = refuse(request, error)
+                reply = _wait_reply(context, channel, versions, known)
+            except SmboxError as error:  # such as: the region was freed, or the WAIT timed out
+                reply = refuse(known[0], error)
             if reply is not None:
                 del channel.waits[key]
                 yield channel.connection, reply
 
 
 def _wait_reply(
-    context: Context, versions: dict[int, int], request: Request, deadline_s: float = math.inf
+    context: Context, channel: Channel, versions: dict[int, int], known: tuple[Request, float]
 ) -> Reply | None:
     """Return the reply to a WAIT whose version is reached, else None.
 
     Args:
         context: of the node.
+        channel: of the client.
         versions: versions by address; one that is missing is read and added.
-        request: the WAIT.
-        deadline_s: monotonic seconds.
+        known: the WAIT, and its deadline in monotonic seconds.
 
     Raises:
         RequestTimeoutError: the deadline has passed.
+        AccessDeniedError: the client's key was taken back meanwhile.
         SmboxError: as ``Registry.locate``.
     """
+    request, deadline_s = known
     address = request.address
     if address not in versions:
         versions[address] = context.registry.locate(address).version()
-    if versions[address] >= request.version:
+    is_reached = versions[address] >= request.version
+    if not is_reached and context.now_s < deadline_s:
+        return None
+    if channel.user:
+        context.access.check(context.registry, channel.key, channel.user, request)
+    if is_reached:
         return reply_to(request, version=versions[address])
-    if context.now_s >= deadline_s:
-        facts = {"timeout_s": request.nbytes / 1000, "version": versions[address]}
-        raise RequestTimeoutError("the version was not reached", **facts)
-    return None
+    facts = {"timeout_s": request.nbytes / 1000, "version": versions[address]}
+    raise RequestTimeoutError("the version was not reached", **facts)
 
 
 def stats(context: Context, _channel: Channel, request: Request) -> Reply:

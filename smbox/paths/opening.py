@@ -164,8 +164,7 @@ def _await_welcome(control: ControlPath, timeout_s: float, diagnose: Diagnose | 
 
 
 def _why_silent(address: str) -> str:
-    reason = resolution_error(address)
-    if reason is not None:
+    if (reason := resolution_error(address)) is not None:
         return f"the host's name cannot be resolved: {reason}"
     path = address.removeprefix("ipc://")
     if path != address and path[0] != "@" and not os.access(path, os.W_OK):

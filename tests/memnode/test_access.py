@@ -142,6 +142,25 @@ def test_a_key_that_is_taken_back_ends_the_snapshot_of_its_client(guarded_bench,
     assert len(bench.memory.regions) == 1
 
 
+@pytest.mark.parametrize("is_reached", [True, False])
+def test_a_key_that_is_taken_back_ends_the_waits_of_its_client(
+    guarded_bench, tmp_path, is_reached
+):
+    """The reply told one version more, or the error of the timeout did."""
+    bench, enter = guarded_bench
+    owner, reader = bench.peer(), enter(Role.READ)
+    address = owner.create("w").body.address
+    reader.begin(Op.WAIT, address=address, version=1, nbytes=1000)
+    for file in (tmp_path / "clients").glob("*.toml"):
+        file.unlink()
+    bench.node.context.access.refresh()
+    if is_reached:
+        owner.put(address, np.ones(8, np.float32))
+    bench.tick(after_s=1.5)
+    assert reader.reply().status is Status.ACCESS_DENIED
+    assert bench.node.is_idle
+
+
 def test_a_key_that_nobody_authorises_is_denied_all(guarded_bench):
     bench, _ = guarded_bench
     stranger = bench.peer(user="x" * 40)
