@@ -192,14 +192,14 @@ def free(nodes: Nodes, info: StripedInfo) -> None:
     """Free a striped region: first its head, then as many parts as possible.
 
     Raises:
-        ConfigError: a part, or the head, lies on a node that this box is not connected to;
-            nothing changed.
+        ConfigError: a part, or the head, lies on a node that this box is not connected to, or
+            that this thread is inside a call on; nothing changed.
         RegionFreedError, PeerLostError: the head no longer existed; the parts were freed.
         SmboxError: a node did not answer; its part is an orphan.
     """
     deadline_s = _deadline_of(nodes)
     for part in filter(None, (*info.parts, info.head)):
-        node_of(nodes, info.name, part)
+        node_of(nodes, info.name, part).check_can_free()
     if info.head is not None:
         try:
             nodes[info.head.address.node].free(info.head, deadline_s)

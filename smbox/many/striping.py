@@ -102,6 +102,11 @@ class Node:
         with self.named():
             self.paths.check_not_nested()
 
+    def check_can_free(self) -> None:
+        """Raise NestedCallError if this thread is inside a request to this directory."""
+        with self.named():
+            self.control.channel.check_not_nested()
+
     @contextmanager
     def named(self) -> Iterator[PathPair]:
         """Enter the paths to the node; errors raised in the block name the node."""

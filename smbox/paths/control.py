@@ -44,22 +44,23 @@ class ControlPath:
     repeated creation by its token; a repeated free finds the region freed.
 
     Attributes:
+        channel: to the node.
         address: of the node, for messages and other processes.
 
     Args:
-        channel: to the node.
+        channel: as the attribute.
         address: as the attribute.
     """
 
     def __init__(self, channel: Channel, address: str) -> None:
-        self._channel = channel
+        self.channel = channel
         self.address = address
         self._node: NodeInfo | None = None
 
     @property
     def node(self) -> NodeInfo:
         """The node as described in its last WELCOME."""
-        welcome = self._channel.flight.node
+        welcome = self.channel.flight.node
         if welcome is not None:
             self._node = NodeInfo(
                 welcome.node_name, welcome.node_uuid, welcome.node_id, welcome.incarnation
@@ -98,7 +99,7 @@ class ControlPath:
         """
         body = messages.Free(token=token, published=published)
         with suppress(SmboxError):  # the session has ended, and its regions with it
-            self._channel.begin(Call(self._channel, Op.FREE, body))
+            self.channel.begin(Call(self.channel, Op.FREE, body))
 
     def find(self, name: str, kind: int, timeout_s: float) -> RegionInfo:
         """Find a region by name and ``layout.RegionKind``; RegionNotFoundError."""
@@ -124,8 +125,8 @@ class ControlPath:
 
     def begin_free(self, address: int) -> Call:
         """Send the request to free a region, without waiting; ``end_free`` waits."""
-        call = Call(self._channel, Op.FREE, messages.Free(address=int(address)))
-        self._channel.begin(call)
+        call = Call(self.channel, Op.FREE, messages.Free(address=int(address)))
+        self.channel.begin(call)
         return call
 
     def free(self, address: int, timeout_s: float) -> None:
@@ -143,13 +144,12 @@ class ControlPath:
     def regions(self, timeout_s: float) -> list[RegionInfo]:
         """Return the regions of the node, by address."""
         found: list[RegionInfo] = []
-        after = -1
         while True:
+            after = int(found[-1].address) if found else -1
             page = self._ask(Op.LIST, messages.ListRegions(after=after), timeout_s)
             found += [self._info(body) for body in page.regions]
             if not page.more or not page.regions:
                 return found
-            after = page.regions[-1].address
 
     def stats(self, timeout_s: float) -> dict[str, Any]:
         """Return the node's statistics."""
@@ -157,15 +157,15 @@ class ControlPath:
 
     def say_bye(self) -> None:
         """Say goodbye; do not wait."""
-        self._channel.say_bye()
+        self.channel.say_bye()
 
     def close(self) -> None:
         """Say goodbye, unless that was said, and close."""
-        self._channel.close()
+        self.channel.close()
 
     def abandon(self) -> None:
         """Release it in a forked child."""
-        self._channel.abandon()
+        self.channel.abandon()
 
     def _info(self, body: RegionBody) -> RegionInfo:
         address, dtype = GlobalAddress(body.address), dtypes.by_name(body.dtype)
@@ -174,7 +174,7 @@ class ControlPath:
 
     def _ask(self, op: Op, body: Body, timeout_s: float) -> Any:
         """Return the body of the reply, which is of the type in ``messages.REPLIES``."""
-        return Call(self._channel, op, body).answer(timeout_s).body
+        return Call(self.channel, op, body).answer(timeout_s).body
 
 
 def _demand_possible(name: str) -> None:

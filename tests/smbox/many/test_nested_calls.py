@@ -70,6 +70,18 @@ def test_a_striped_verb_inside_a_call_on_one_node_changes_no_part(
     assert striped.get().tolist() == [1.0 + (outer == "striped")] * 12
 
 
+@pytest.mark.parametrize("home", [0, 5])
+def test_a_free_inside_a_request_to_a_directory_frees_nothing(box, team, inside, home):
+    """The head and the other parts were freed, and the part on the node of the call stayed."""
+    region = box.create(team.name_on(home, "r"), init=X, layout="striped")
+    name = team.name_on(5)
+    (error,) = inside(team.nodes[5], lambda: box.free(region), lambda: box.create(name, 12))
+    assert error.facts["node"] == 5
+    assert box.attach(region.name).get().tolist() == X.tolist()
+    box.free(region)
+    assert [info.name for info in box.regions()] == [name]
+
+
 def test_a_put_whose_signal_is_refused_is_not_done(box, team, inside):
     counter, region = box.counter(team.name_on(5)), box.create(team.name_on(0), init=X)
     inside(team.nodes[5], lambda: region.put(0 * X, signal=counter), lambda: counter.add(2))
