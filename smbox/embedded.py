@@ -15,6 +15,7 @@ import secrets
 import subprocess
 import sys
 import threading
+import time
 from typing import Final
 
 from smbox.box import Box
@@ -99,8 +100,7 @@ class EmbeddedNode:
         self._memory_nbytes = check_memory(parse_size(str(memory)))
         self._name = f"local-{os.getpid()}-{secrets.token_hex(4)}"
         self._owner = os.getpid()
-        self._mutex = threading.Lock()
-        self._closing = threading.Event()
+        self._is_closing = False  # no lock: a signal handler inside ``close`` may close, too
         self.address = "tcp://127.0.0.1:0"
         self._process = self._start()
         self._watcher = threading.Thread(
@@ -123,11 +123,10 @@ class EmbeddedNode:
         if os.getpid() != self._owner:
             return
         atexit.unregister(self.close)
-        with self._mutex:
-            self._closing.set()
-            process = self._process
-        _stop(process)
-        self._watcher.join()
+        self._is_closing = True
+        while self._watcher.is_alive():  # it may be starting another node
+            _stop(self._process)
+            self._watcher.join(PAUSE_S)
         remove_all(self._name)  # a killed node leaves its segments
 
     def _start(self) -> subprocess.Popen[bytes]:
@@ -156,17 +155,16 @@ class EmbeddedNode:
         failures = 0
         while failures < RESTARTS_MAX:
             self._process.wait()
-            with self._mutex:
-                if self._closing.is_set():
-                    return
-                _LOG.warning("memory node %s ended; restarting it", self._name)
-                try:
-                    self._process = self._start()
-                    failures = 0
-                except (ConnectError, OSError):
-                    failures += 1
-                    _LOG.exception("memory node %s does not start", self._name)
-            self._closing.wait(PAUSE_S * failures)
+            if self._is_closing:
+                return
+            _LOG.warning("memory node %s ended; restarting it", self._name)
+            try:
+                self._process = self._start()
+                failures = 0
+            except (ConnectError, OSError):
+                failures += 1
+                _LOG.exception("memory node %s does not start", self._name)
+            time.sleep(PAUSE_S * failures)
         _LOG.error("memory node %s failed to start %d times: giving up", self._name, failures)
 
 

@@ -202,6 +202,44 @@ def test_a_node_that_can_never_start_again_is_given_up(monkeypatch, caplog, unti
     assert listing(f"smbox.{node._name}.") == []
 
 
+CLOSES_INSIDE = """
+import sys
+from smbox import embedded
+
+def closed_inside(at):
+    node, lines = embedded.EmbeddedNode("16MiB"), 0
+
+    def trace(frame, event, _):
+        nonlocal lines
+        if frame.f_code is not embedded.EmbeddedNode.close.__code__:
+            return None
+        if event == "line":
+            lines += 1
+            if lines == at:
+                sys.settrace(None)
+                node.close()
+        return trace
+
+    sys.settrace(trace)
+    node.close()
+    sys.settrace(None)
+    return lines == at
+
+at = 1
+while closed_inside(at):
+    at += 1
+print(at)
+"""
+
+
+def test_a_handler_may_close_inside_a_close_at_any_line():
+    """It waited for ever for the lock that the interrupted call held."""
+    command = [sys.executable, "-c", CLOSES_INSIDE]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=True)
+    assert int(done.stdout) > 4
+    assert done.stderr == ""
+
+
 EXITING = """
 from smbox.embedded import EmbeddedNode
 print(EmbeddedNode("16MiB")._name)
