@@ -159,6 +159,15 @@ def test_nodes_die_together_and_come_back_with_their_memory(start, preloaded):
         assert box.attach("w").get().tolist() == [2.0] * 7
 
 
+def test_a_node_that_is_stopped_alone_removes_its_own_memory_only(start, name):
+    process, _ = start(nodes=2)
+    children(process)[1].terminate()
+    process.communicate(timeout=WAIT_S)
+    assert process.returncode == EXIT_FAILED
+    assert listing(f"smbox.{name}-0.")
+    assert listing(f"smbox.{name}-1.") == []
+
+
 def test_nodes_of_a_group_that_is_killed_come_back_with_their_memory(start, preloaded):
     process, ready = start(nodes=2)
     others = children(process)
