@@ -6,6 +6,7 @@ publication.py describes the regions; docs/publishing.md describes the effect of
 
 from __future__ import annotations
 
+import weakref
 from typing import Self
 
 import torch
@@ -87,6 +88,7 @@ class Publisher:
         except BaseException:
             self._member.leave()
             raise
+        weakref.finalize(self, self._member.leave).atexit = False  # the box does it at exit
 
     def publish(self) -> int:
         """Publish the current tensors; they must not change during the call.

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import os
 import socket
 import uuid
@@ -35,6 +36,15 @@ def regions_of(box, name):
 def pulled(box, name):
     subscriber = Subscriber(box, name)
     return subscriber.pull(timeout_s=0.0), subscriber.state
+
+
+def test_a_publisher_that_is_collected_has_released_its_name(box, name):
+    publisher = Publisher(box, name, {"w": torch.ones(3)})
+    publisher.publish()
+    del publisher
+    gc.collect()
+    with Publisher(box, name, {"w": torch.zeros(3)}) as successor:
+        assert successor.publish() == 2
 
 
 def tensors() -> dict[str, torch.Tensor]:
