@@ -107,28 +107,25 @@ class HostMemory:
     ) -> Self:
         """Wait for all ranks; no rank returns before the root has removed the name."""
         ranks = world.local_world_size
-        first_rank = world.rank_of(0)
         rows = mapped.words(PAGE_NBYTES, ranks * ROW_WORDS).reshape(ranks, ROW_WORDS)
         rendezvous = Rendezvous(
-            rows, world.local_rank, timeout_s=timeout_s, first_rank=first_rank
+            rows, world.local_rank, timeout_s=timeout_s, first_rank=world.rank_of(0)
         )
-        rendezvous.enter()
         made = mapped.words(0, Header.WORDS)
-        if (made[Header.RANKS :] != wanted[Header.RANKS :]).any():
-            made[Header.DIFFERS] = world.local_rank
-        rendezvous.raise_to(GATHERED, 1)
-        rendezvous.wait(GATHERED, 1)
-        if made[Header.DIFFERS]:
+        try:
+            rendezvous.enter()
+            if (made[Header.RANKS :] != wanted[Header.RANKS :]).any():
+                made[Header.DIFFERS] = world.local_rank
+            rendezvous.raise_to(GATHERED, 1)
+            rendezvous.wait(GATHERED, 1)
+            _check_same(made, world)
+            if world.is_group_root:
+                mapped.unlink()
+            rendezvous.raise_to(GATHERED, 2)
+            rendezvous.wait(GATHERED, 2)
+        except BaseException:  # also an interrupt: then this process may live on
             rendezvous.leave()
-            raise ConfigError(
-                f"rank {world.rank_of(int(made[Header.DIFFERS]))} and rank {first_rank} do not"
-                " mean the same shared memory: give all ranks the same model and the same"
-                " arguments"
-            )
-        if world.is_group_root:
-            mapped.unlink()
-        rendezvous.raise_to(GATHERED, 2)
-        rendezvous.wait(GATHERED, 2)
+            raise
         at_byte = _data_at(ranks)
         return cls(
             mapped, rendezvous, mapped.bytes[at_byte : at_byte + int(made[Header.NBYTES])]
@@ -145,6 +142,16 @@ class HostMemory:
             self.rendezvous.leave(steps=steps)
         self.data = np.empty(0, np.uint8)
         self._segment.close()
+
+
+def _check_same(made: NDArray[np.uint64], world: World) -> None:
+    """Raise ConfigError if a rank has noted that it expects another header."""
+    if made[Header.DIFFERS]:
+        raise ConfigError(
+            f"rank {world.rank_of(int(made[Header.DIFFERS]))} and rank {world.rank_of(0)} do"
+            " not mean the same shared memory: give all ranks the same model and the same"
+            " arguments"
+        )
 
 
 def _group_name(name: str, world: World) -> str:

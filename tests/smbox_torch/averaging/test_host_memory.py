@@ -18,6 +18,7 @@ from smbox.memory.layout import PREFIX
 from smbox.memory.segment import Segment
 from smbox.testing.few_files import failing_open
 from smbox_torch.averaging.host_memory import HOST_PREFIX, HostMemory, remove_leftovers
+from smbox_torch.averaging.rendezvous import Rendezvous
 from smbox_torch.world import World
 
 LONG_S = 60.0
@@ -127,6 +128,25 @@ def test_a_rank_that_never_comes_is_named_and_nothing_is_left():
     with pytest.raises(WorkerLostError, match="local rank 0"):
         join(two[1], timeout_s=0.1)
     assert named(two[0].host_token) == []
+
+
+@pytest.mark.parametrize("struck", [1, 2])
+def test_a_rank_that_is_interrupted_while_it_waits_has_left(monkeypatch, struck):
+    """If its process lived on, the others waited for their timeout."""
+    two, wait_for_others = worlds(2), Rendezvous.wait
+
+    def interrupted(self, counter: int, value: int) -> None:
+        if self.rank == 1 and value == struck:
+            raise KeyboardInterrupt
+        wait_for_others(self, counter, value)
+
+    monkeypatch.setattr(Rendezvous, "wait", interrupted)
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(join, two[0])
+        with pytest.raises(KeyboardInterrupt):
+            join(two[1])
+        with pytest.raises(WorkerLostError, match="rank 1 has left"):
+            other.result().rendezvous.wait(0, 1)
 
 
 @pytest.fixture
