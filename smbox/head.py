@@ -72,7 +72,7 @@ class Head(msgspec.Struct, frozen=True):
 
 def new_part_name(name: str, home: int) -> str:
     """Return a unique name for a region's parts; it ends with the id of the head's node."""
-    return f"{name}#{secrets.token_hex(6)}{home:04x}"
+    return name + f"#{secrets.token_hex(6)}{home:04x}"
 
 
 def home_of_part(name: str) -> int | None:

@@ -53,7 +53,7 @@ class Lock(Holder):
         if not check_seconds(timeout_s) >= 0.0:
             raise ConfigError("timeout_s must be a number of seconds", timeout_s=timeout_s)
         check_lease(lease_s)
-        roster = Roster(memory, f"{name}{_SUFFIX}", capacity=1)
+        roster = Roster(memory, name + _SUFFIX, capacity=1)
         super().__init__(roster, _PLACE, Lease(roster.place(_PLACE), lease_s))
         self.name = name
         self.timeout_s = timeout_s

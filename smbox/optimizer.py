@@ -65,7 +65,7 @@ class Optimizer:
         firsts = first_values(self._code, settings)
         _check_region(region, firsts)
         self.states = {
-            state: self._state(f"{name}.{state}", value) for state, value in firsts.items()
+            state: self._state(name + f".{state}", value) for state, value in firsts.items()
         }
 
     def step(

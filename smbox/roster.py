@@ -149,7 +149,7 @@ def _ranks(is_wanted: NDArray[np.bool_]) -> list[int]:
 
 def regions_of(name: str) -> tuple[str, str]:
     """Return the names of the two regions of a run: places and records."""
-    return f"{name}.members", f"{name}.members.records"
+    return name + ".members", name + ".members.records"
 
 
 class Roster:

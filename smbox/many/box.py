@@ -73,7 +73,8 @@ class ManyPaths(PathPair):
 
     def home(self, name: str) -> Node:
         """Return the node that a name belongs to."""
-        return self.nodes[home_of(str(name), self.nodes)]
+        text = name if isinstance(name, str) else repr(name)  # which is refused there
+        return self.nodes[home_of(text, self.nodes)]
 
     def at(self, address: int) -> Node:
         """Return the node of a global address.

@@ -141,7 +141,7 @@ def home_of(name: str, ids: Collection[int]) -> int:
     """
 
     def weight(node: int) -> tuple[bytes, int]:
-        text = f"{node}:{name}".encode(errors="surrogatepass")
+        text = b"%d:" % node + name.encode(errors="surrogatepass")  # of an Enum: its characters
         return blake2b(text, digest_size=8).digest(), node
 
     return max(ids, key=weight)

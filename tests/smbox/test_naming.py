@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import enum
+
 import pytest
 
 import smbox
@@ -27,6 +29,18 @@ def test_no_run_and_no_lock_has_such_a_name(box, use, name, kind, says):
     with pytest.raises(kind, match=says):
         use(box, name)
     assert box.regions() == []
+
+
+class Name(str, enum.Enum):  # noqa: UP042 - str() of its names is another text
+    RUN = "run"
+
+
+def test_runs_and_locks_have_the_characters_of_their_names(box):
+    """An f-string makes "Name.RUN" of it, so it was another lock than "run"."""
+    with box.lock(Name.RUN), smbox.join(box, Name.RUN):
+        assert box.lock("run").holder() is not None
+        with smbox.join(box, "run") as second:
+            assert second.rank == 1
 
 
 @pytest.mark.parametrize("letter", ["x", "ü"])

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import enum
 from collections import Counter
 from itertools import pairwise, permutations
 
 import pytest
 from hypothesis import given, strategies
 
+from smbox.cli import layouts
 from smbox.errors import ConfigError, RegionNotFoundError
 from smbox.many.striping import cut_rows, home_of
 
@@ -21,6 +23,31 @@ def test_names_are_spread_evenly():
     found = Counter(home_of(name, [0, 1, 2]) for name in NAMES)
     assert set(found) == {0, 1, 2}
     assert all(900 < count < 1100 for count in found.values())
+
+
+class Name(str, enum.Enum):  # noqa: UP042 - str() of its names is another text
+    """Names, of which ``str`` and f-strings make other texts."""
+
+    ONE = "alpha"
+    TWO = "delta"
+
+
+@pytest.mark.parametrize("name", Name)
+def test_a_name_is_its_characters(box, name):
+    """The node was that of "Name.ONE", so two nodes had a counter "alpha"."""
+    box.counter(name).add(2)
+    assert box.counter(name.value).value == 2
+    assert box.create(name, 3).address == box.attach(name.value).address
+    box.free(name.value)
+    made = box.create(name, 12, "float32", layout="striped")
+    assert box.attach(name.value).parts == made.parts
+    assert layouts.find_orphans(box) == []
+
+
+@pytest.mark.parametrize("use", ["attach", "counter"])
+def test_a_name_of_another_type_is_refused(box, use):
+    with pytest.raises(TypeError, match="not int"):
+        getattr(box, use)(7)
 
 
 def test_another_node_takes_only_names_that_it_wins():
