@@ -167,16 +167,17 @@ def test_a_head_whose_node_was_silent_goes_with_its_parts(team, goes_silent, mon
     name = team.name_on(1)
     goes_silent(team.nodes[1], name)
     box = team.box(timeout_s=SHORT_S)
-    find = ControlPath.find
+    find, waits = ControlPath.find, []
 
     def back_by_then(*arguments):
         team.nodes[1].is_down = False
+        waits.append(arguments[-1])
         return find(*arguments)
 
     monkeypatch.setattr(ControlPath, "find", back_by_then)
     with pytest.raises(RequestTimeoutError):
         box.create(name, init=X, layout="striped")
-    team.nodes[1].is_down = False
+    assert waits[-1] <= 1.0  # not the timeout of the box, which has passed
     assert names(team.box()) == []
 
 

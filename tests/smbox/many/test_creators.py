@@ -60,6 +60,21 @@ def test_a_create_that_fails_anywhere_leaves_nothing(box, monkeypatch, nth, erro
     assert box.regions() == []
 
 
+@pytest.mark.parametrize("nth", [3, 4])
+def test_the_error_is_the_first_one_if_parts_cannot_be_freed_either(team, monkeypatch, nth):
+    create, number = creating.create, itertools.count(1)
+
+    def failing(*arguments):
+        if next(number) == nth:
+            team.nodes[0].is_down = True
+            raise OutOfMemoryError("full")
+        return create(*arguments)
+
+    monkeypatch.setattr(creating, "create", failing)
+    with pytest.raises(OutOfMemoryError):
+        team.box(timeout_s=0.3).create(team.name_on(1), init=X, layout="striped")
+
+
 @pytest.mark.parametrize(("layout", "regions"), [("striped", 4), ("single", 1)])
 def test_a_creation_that_fails_leaves_the_region_of_another_client(
     box, team, before_head, layout, regions

@@ -232,6 +232,24 @@ def test_flush_and_the_directory_name_the_node_that_is_lost(hasty, region, team)
     hasty.flush(timeout_s=30.0)
 
 
+def test_calls_by_name_or_address_name_the_node_that_is_lost(hasty, team):
+    name = team.name_on(5)
+    address = hasty.create(name, init=X).address
+    team.nodes[5].is_down = True
+    for call in (
+        lambda: hasty.counter(name),
+        lambda: hasty.barrier(name, 1),
+        lambda: hasty.create(name, init=X),
+        lambda: hasty.attach(name, timeout_s=None),
+        lambda: hasty.free(name),
+        lambda: hasty.get(address, 4),
+        lambda: hasty.put(address, X),
+    ):
+        with pytest.raises(RequestTimeoutError) as caught:
+            call()
+        assert caught.value.facts["node"] == 5
+
+
 def test_freeing_names_the_first_node_that_does_not_answer(hasty, team):
     region = hasty.create(team.name_on(0), init=X, layout="striped")
     team.nodes[1].is_down = team.nodes[5].is_down = True
