@@ -16,6 +16,7 @@ from smbox.errors import (
     RequestTimeoutError,
 )
 from smbox.paths import creating
+from smbox.paths.control import ControlPath
 
 X = np.arange(12, dtype=np.float32)
 TRIES_MAX = 500
@@ -123,6 +124,21 @@ def test_a_region_that_is_freed_while_it_is_opened_is_created_again(box, team, m
     monkeypatch.setattr(directory, "head_of", freed_before)
     found = box.create("w", init=X, layout="striped", exist_ok=True)
     assert found.get().tolist() == X.tolist()
+
+
+def test_all_states_of_an_optimizer_are_freed_in_the_time_of_one_call(box, monkeypatch):
+    region = box.create("w", init=X, layout="striped")
+    optimizer, given_s, end = box.optimizer(region, "adam", lr=0.1), [], ControlPath.end_free
+
+    def noted(control, call, timeout_s):
+        given_s.append(timeout_s)
+        return end(control, call, timeout_s)
+
+    monkeypatch.setattr(ControlPath, "end_free", noted)
+    optimizer.free()
+    assert names(box) == ["w"] * 4
+    assert len(given_s) == 6
+    assert all(later < earlier for earlier, later in itertools.pairwise(given_s))
 
 
 def test_a_region_whose_head_is_on_an_unknown_node_is_not_freed(box, team):

@@ -232,7 +232,7 @@ def test_flush_and_the_directory_name_the_node_that_is_lost(hasty, region, team)
     hasty.flush(timeout_s=30.0)
 
 
-def test_calls_by_name_or_address_name_the_node_that_is_lost(hasty, team):
+def test_calls_by_name_or_address_name_the_node_that_is_lost(hasty, region, team):
     name = team.name_on(5)
     address = hasty.create(name, init=X).address
     team.nodes[5].is_down = True
@@ -244,6 +244,7 @@ def test_calls_by_name_or_address_name_the_node_that_is_lost(hasty, team):
         lambda: hasty.free(name),
         lambda: hasty.get(address, 4),
         lambda: hasty.put(address, X),
+        lambda: hasty.optimizer(region, "momentum", lr=0.1),
     ):
         with pytest.raises(RequestTimeoutError) as caught:
             call()
