@@ -71,9 +71,9 @@ class ManyPaths(PathPair):
         ]
         return OpenPaths(self._first.control, self.data(), "; ".join(reasons))
 
-    def home(self, name: str) -> Node:
-        """Return the node that a name belongs to."""
-        text = name if isinstance(name, str) else repr(name)  # which is refused there
+    def home(self, name: object) -> Node:
+        """Return the node that a name belongs to; what is not a str is refused by any node."""
+        text = name if isinstance(name, str) else ""
         return self.nodes[home_of(text, self.nodes)]
 
     def at(self, address: int) -> Node:
