@@ -1,4 +1,4 @@
-"""The fragments of code on some pages run, after the lines that they leave out."""
+"""The code of pages runs; that of some after the lines that they leave out."""
 
 from __future__ import annotations
 
@@ -8,8 +8,13 @@ import subprocess
 import textwrap
 from pathlib import Path
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
-BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+ENTIRE = ("README.md", "docs/quickstart.md")
+"""Pages whose code is one script."""
+NOT_RUN = "<!-- not run"
+BLOCK = re.compile(r"(?P<before>[^\n]*)\n+```python\n(?P<code>.*?)\n```", re.DOTALL)
 LEFT_OUT = {
     "failure.md": """
         region, x = box.create("sums", (4,)), np.ones(4, np.float32)
@@ -54,22 +59,25 @@ with smbox.local(memory="64MiB") as box:
 """
 
 
+def code_of(page: str) -> str:
+    blocks = BLOCK.finditer((ROOT / page).read_text())
+    return "\n\n".join(b["code"] for b in blocks if not b["before"].startswith(NOT_RUN))
+
+
 def program_of(page: str) -> str:
-    blocks = BLOCK.findall((DOCS / page).read_text())
-    assert blocks
-    body = "\n".join([textwrap.dedent(LEFT_OUT[page]), *blocks])
+    code = code_of(f"docs/{page}")
+    assert code
+    body = textwrap.dedent(LEFT_OUT[page]) + code
     return PROGRAM.format(body=textwrap.indent(body, "    "))
 
 
-def test_fragments_of_pages_run(preloaded: str, tmp_path: Path):
-    for page in LEFT_OUT:
-        (tmp_path / page).write_text(program_of(page))
-    script = tmp_path / "all.py"
-    script.write_text(RUN_ALL.format(pages=list(LEFT_OUT)))
+def runs_silently(python: str, folder: Path, code: str) -> None:
+    script = folder / "script.py"
+    script.write_text(code)
     environment = {name: os.environ[name] for name in os.environ if "SMBOX_" not in name}
     done = subprocess.run(
-        [preloaded, script],
-        cwd=tmp_path,
+        [python, script],
+        cwd=folder,
         env=environment,
         capture_output=True,
         text=True,
@@ -78,3 +86,14 @@ def test_fragments_of_pages_run(preloaded: str, tmp_path: Path):
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("page", ENTIRE)
+def test_the_code_of_a_page_runs(preloaded: str, page: str, tmp_path: Path):
+    runs_silently(preloaded, tmp_path, code_of(page))
+
+
+def test_fragments_of_pages_run(preloaded: str, tmp_path: Path):
+    for page in LEFT_OUT:
+        (tmp_path / page).write_text(program_of(page))
+    runs_silently(preloaded, tmp_path, RUN_ALL.format(pages=list(LEFT_OUT)))
