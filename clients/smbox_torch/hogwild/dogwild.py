@@ -28,15 +28,17 @@ are exact, so every gradient arrives once. Chunks are stripes. The master may be
 from __future__ import annotations
 
 import math
-import threading
 import time
-from collections.abc import Iterator
-from typing import Any, Final, Unpack
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Final, TypeVar, Unpack
 
+import numpy as np
 import torch
 
 from smbox.errors import ConfigError
 from smbox.memory.layout import STRIPE_NBYTES
+from smbox.mutex import Mutex
 from smbox_torch.adapter import as_array
 from smbox_torch.boxes import Array, BoxLike, RegionLike
 from smbox_torch.checks import flag, real
@@ -51,6 +53,8 @@ from smbox_torch.optimizer.wrapper import BoxOptimizer
 __all__ = ["Dogwild"]
 
 PAUSE_S: Final = 1e-3
+
+T = TypeVar("T")
 
 
 class Dogwild(BoxOptimizer):
@@ -92,8 +96,8 @@ class Dogwild(BoxOptimizer):
         self.is_master = self.rank == 0 if is_master is None else is_master
         self._sums = Center(box, f"{name}.gradients", self.flat, init=0.0, loads=False)
         self._pending = [torch.zeros_like(b.wide, device="cpu") for b in self.flat.buffers]
-        self._handing_over = threading.Lock()
-        self._turning = threading.Lock()  # held while gradients are between memory and p
+        self._handing_over = Mutex()
+        self._turning = Mutex()  # held while gradients are between memory and p
         self._versions = TensorVersions(self.flat.tensors)
         self._statistics = StatisticsStream(self.buffers, self.counts)
         self._stream = None if pause_s is None else Stream(self.stream, pause_s)
@@ -127,7 +131,7 @@ class Dogwild(BoxOptimizer):
         self._demand_streamer()
         own = [(parameter, parameter.grad) for parameter in self.flat.tensors]
         try:
-            self._hand_over_all()
+            self._handing_over.holding(None, self._hand_over_all)
             if self.is_master:
                 self.inner.step()
         finally:
@@ -155,10 +159,9 @@ class Dogwild(BoxOptimizer):
             )
 
     def _hand_over_all(self) -> None:
-        with self._handing_over:
-            for pending, buffer in zip(self._pending, self.flat.buffers, strict=True):
-                for parameter, part in zip(buffer.tensors, buffer.split(pending), strict=True):
-                    self._hand_over(parameter, part)
+        for pending, buffer in zip(self._pending, self.flat.buffers, strict=True):
+            for parameter, part in zip(buffer.tensors, buffer.split(pending), strict=True):
+                self._hand_over(parameter, part)
 
     def _hand_over(self, parameter: torch.Tensor, part: torch.Tensor) -> None:
         """Master: step with its own and the streamed gradient. Worker: queue the gradient."""
@@ -187,8 +190,7 @@ class Dogwild(BoxOptimizer):
         Raises:
             LeaseLostError: another process has this worker's rank; nothing was exchanged.
         """
-        with self._turning:
-            self._turn()
+        self._turning.holding(None, self._turn)
 
     def _turn(self) -> None:
         self.team.check()
@@ -212,16 +214,18 @@ class Dogwild(BoxOptimizer):
     def _serve(self, weights: RegionLike, x: Array, sums: RegionLike, waiting: Array) -> None:
         """Master: fetch a chunk of gradients, set it to zero, and put a chunk of weights."""
         came = sums.fetch_and_op(waiting * 0, op="replace")
-        with self._handing_over:
-            waiting += came
+        self._handing_over.holding(None, lambda: np.add(waiting, came, out=waiting))
         weights.put(x)
 
     def _work(self, weights: RegionLike, x: Array, sums: RegionLike, waiting: Array) -> None:
         """Worker: add a chunk of gradients and fetch a chunk of weights."""
-        with self._handing_over:
+
+        def take() -> Array:
             sent = waiting.copy()
             waiting[...] = 0
-        sums.accumulate(sent)
+            return sent
+
+        sums.accumulate(self._handing_over.holding(None, take))
         weights.get(out=x)
 
     # ------------------------------------------------------------------ resuming and ending
@@ -232,27 +236,45 @@ class Dogwild(BoxOptimizer):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state, as BoxOptimizer does, between two turns of the streamer."""
-        with self._turning:
-            return super().state_dict()
+        return self._between_turns(super().state_dict)
 
     def load_state_dict(self, state_dict: dict[str, Any], *, force: bool = False) -> None:
         """Resume from a state, as BoxOptimizer does, between two turns of the streamer."""
-        with self._turning:
-            super().load_state_dict(state_dict, force=force)
+        self._between_turns(partial(super().load_state_dict, state_dict, force=force))
+
+    def _between_turns(self, job: Callable[[], T]) -> T:
+        """Call a job between two turns; ConfigError inside another call of this thread."""
+        self._handing_over.check_not_nested()  # a turn would wait for that call
+        return self._turning.holding(None, job)
 
     def _extra_state(self) -> dict[str, Any]:
-        with self._handing_over:
-            return {"pending": [pending.clone() for pending in self._pending]}
+        def copies() -> list[torch.Tensor]:
+            return [pending.clone() for pending in self._pending]
+
+        return {"pending": self._handing_over.holding(None, copies)}
 
     def _load_extra_state(self, extra: dict[str, Any]) -> None:
-        with self._handing_over:
-            for pending, saved in zip(self._pending, extra["pending"], strict=True):
-                pending.copy_(saved)
+        self._set_pending(extra["pending"])
 
     def _forget_unshared(self) -> None:
-        with self._handing_over:
-            for pending in self._pending:
-                pending.zero_()
+        self._set_pending([torch.zeros_like(pending) for pending in self._pending])
+
+    def _set_pending(self, values: list[torch.Tensor]) -> None:
+        def copy() -> None:
+            for pending, value in zip(self._pending, values, strict=True):
+                pending.copy_(value)
+
+        self._handing_over.holding(None, copy)
+
+    def finish(self, *, timeout_s: float | None = None) -> None:
+        """End the run, as BoxOptimizer does; ConfigError inside a step of this thread."""
+        self._handing_over.check_not_nested()
+        super().finish(timeout_s=timeout_s)
+
+    def close(self, *, exchange: bool = True) -> None:
+        """Leave the run, as BoxOptimizer does; ConfigError inside a step of this thread."""
+        self._handing_over.check_not_nested()
+        super().close(exchange=exchange)
 
     def _end(self) -> None:
         """Stop the streamer after a last pass, which sends all gradients of this worker.
