@@ -15,7 +15,7 @@ import torch
 from smbox.box import Box
 from smbox.errors import ConfigError
 from smbox_torch.hogwild.state import share
-from smbox_torch.model.flat import float_buffers, named_counts, unique
+from smbox_torch.model.flat import count_buffers, float_buffers, unique
 
 __all__ = ["ModelTensors", "tensors_of"]
 
@@ -87,7 +87,7 @@ def tensors_of(optimizer: torch.optim.Optimizer, model: torch.nn.Module | None) 
     if model is None:
         return ModelTensors(parameters, [], [])
     _check_on_cpu(model.buffers())
-    return ModelTensors(parameters, float_buffers(model), unique(named_counts(model).values()))
+    return ModelTensors(parameters, float_buffers(model), count_buffers(model))
 
 
 def _check_on_cpu(tensors: Iterable[torch.Tensor]) -> None:

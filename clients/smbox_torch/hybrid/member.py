@@ -14,10 +14,9 @@ from smbox_torch.checks import check_model
 from smbox_torch.model.flat import (
     FlatBuffer,
     FlatParameters,
+    count_buffers,
     float_buffers,
-    named_counts,
     other_buffers,
-    unique,
 )
 from smbox_torch.model.matching import names_of
 from smbox_torch.model.precision import Precision
@@ -104,7 +103,7 @@ class HybridMember:
         for each in beside:
             filling.statistics(each.flat.tensors, each.tensors())
         if self._model is not None:
-            filling.counts(unique(named_counts(self._model).values()))
+            filling.counts(count_buffers(self._model))
         filling.others(self._model, self._parameters.tensors)
         filling.fill()
 

@@ -29,6 +29,7 @@ __all__ = [
     "FlatBuffer",
     "FlatParameters",
     "checked",
+    "count_buffers",
     "float_buffers",
     "named_counts",
     "named_floats",
@@ -62,6 +63,11 @@ def float_buffers(model: torch.nn.Module) -> list[torch.Tensor]:
     are not exchanged. These must be the same buffers on all workers.
     """
     return unique(b for b in named_floats(model).values() if not b.isinf().any())
+
+
+def count_buffers(model: torch.nn.Module) -> list[torch.Tensor]:
+    """Return a model's integer buffers, each once, such as the batch counts of batch norms."""
+    return unique(named_counts(model).values())
 
 
 def other_buffers(model: torch.nn.Module) -> list[torch.Tensor]:

@@ -18,7 +18,7 @@ import torch
 from smbox import Member
 from smbox_torch.boxes import BoxLike
 from smbox_torch.model.device import await_device
-from smbox_torch.model.flat import FlatParameters, checked, named_counts, other_buffers, unique
+from smbox_torch.model.flat import FlatParameters, checked, count_buffers, other_buffers
 from smbox_torch.model.matching import names_of
 from smbox_torch.model.module_slots import ModuleSlots
 from smbox_torch.model.order import order_of
@@ -228,7 +228,7 @@ class BoxOptimizer(JoinedOptimizer):
             filling.statistics(self.buffers.flat.tensors, self.buffers.tensors())
         if self._model is not None:
             self.counts.share()
-            filling.counts(unique(named_counts(self._model).values()))
+            filling.counts(count_buffers(self._model))
         filling.others(self._model, self._wrapped)
         filling.fill()
         self._remember_filled(model)
