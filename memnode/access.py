@@ -114,7 +114,7 @@ class Access:
     def can_see(self, user: str, name: str) -> bool:
         """Return whether a client may see a region of this name; "": a client without a key."""
         client = self.find(user)
-        return not user or (client is not None and name.startswith(client.prefix))
+        return not user if client is None else name.startswith(client.prefix)
 
     def check(self, registry: Registry, key: ChannelKey, user: str, request: Request) -> None:
         """Check that a client may execute a request.
