@@ -21,7 +21,8 @@ class NodeOpener:
     A node of another id would have other names than the box expects there.
 
     Attributes:
-        node_id: id of the node; None: it was not opened yet.
+        node_id: id of the node; None: it was not opened yet. A box has opened it, so the hash
+            of a pickled copy does not change.
     """
 
     node_id: int | None = None
