@@ -135,7 +135,9 @@ def command(
     tcp. The exit code is that of the first worker that failed. Put options before the command.
     """
     if words[0].startswith("-") and words[0] != "-m":
-        raise typer.BadParameter(f"no such option: {words[0]} (see --help)")
+        raise typer.BadParameter(
+            f"no such option: {words[0]}; --per-node sets the number of workers (see --help)"
+        )
     plan = Plan(
         words if hosts else command_of(words, os.environ),
         nodes=nodes,

@@ -85,6 +85,7 @@ def test_the_exit_code_is_that_of_the_first_failure(run, script):
         ),
         (["--on-failure", "retry", "-m", "json.tool"], "'retry'"),
         (["--no-such-option", "train.py"], "--no-such-option"),
+        (["-n", "2", "train.py"], "--per-node"),
         ([], "COMMAND"),
     ],
 )
