@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,7 +15,7 @@ from smbox.client.reads import Dot, Gather, Read, SnapshotRead, ZeroCopyRead
 from smbox.client.transfer import Call, Transfer
 from smbox.config import ClientConfig
 from smbox.deadline import left_s
-from smbox.errors import PeerLostError, RequestTimeoutError
+from smbox.errors import RequestTimeoutError
 from smbox.memory.layout import STRIPE_NBYTES, Consistency
 from smbox.paths import work
 from smbox.paths.sinks import Bytes
@@ -91,9 +90,6 @@ class ContendedRegions:
 class RemotePath(ThreadedPath[Channel]):
     """The data path over messages; docs/memory_model.md is its contract.
 
-    The channel of a thread that has ended is reused by the next new thread, once the node has
-    answered what that thread left in flight.
-
     Args:
         transport: how the messages travel: "tcp", "ipc" or "inproc".
         open_channel: makes a channel of a given number, from 1 on.
@@ -147,16 +143,10 @@ class RemotePath(ThreadedPath[Channel]):
         for channel in list(self._queues):  # no mutex: another thread may use the channel
             if not (channel.thread.is_alive() or channel.is_idle):
                 channel.move(time.monotonic())  # takes the replies that have come since
-        with self._mutex:
-            if self._is_closed:
-                raise PeerLostError("the box is closed", outcome="none")
-            for channel in self._queues:
-                if channel.is_orphaned:
-                    channel.thread = threading.current_thread()
-                    return channel
-            channel = self._open_channel(next(self._numbers))
-            self._queues.append(channel)
-            return channel
+        return super()._new_queue()
+
+    def _open_queue(self) -> Channel:
+        return self._open_channel(next(self._numbers))
 
 
 class VersionWait(Work):

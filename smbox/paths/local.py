@@ -199,16 +199,9 @@ class LocalPath(ThreadedPath[LocalQueue]):
         super().abandon()
         self._regions.abandon()
 
-    def _new_queue(self) -> LocalQueue:
+    def _open_queue(self) -> LocalQueue:
         try:
-            queue = LocalQueue(self._regions)
+            return LocalQueue(self._regions)
         except NoSegmentError:
             check_still_shared(self._regions.node)
             raise
-        with self._mutex:
-            orphans = [other for other in self._queues if other.is_orphaned]
-            self._queues = [other for other in self._queues if other not in orphans] + [queue]
-        for other in orphans:
-            queue.unreported = queue.unreported or other.unreported  # for ``flush`` to raise
-            other.close()
-        return queue

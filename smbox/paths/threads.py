@@ -184,7 +184,10 @@ H = TypeVar("H", bound=ThreadQueue[Any])
 
 
 class ThreadedPath(Generic[H]):
-    """The base of a data path: one queue for each thread, with its writer or channel."""
+    """The base of a data path: one queue for each thread, with its writer or channel.
+
+    The next new thread takes over the queue of a thread that has ended, once it is idle.
+    """
 
     def __init__(self) -> None:
         self._queues: list[H] = []  # changed under the mutex; a copy of it needs none
@@ -257,5 +260,18 @@ class ThreadedPath(Generic[H]):
         return queue
 
     def _new_queue(self) -> H:
-        """Return a new queue for this thread, or that of a thread that has ended."""
+        """Return the idle queue of a thread that has ended, or a new one, for this thread."""
+        with self._mutex:
+            if self._is_closed:
+                raise PeerLostError("the box is closed", outcome="none")
+            for queue in self._queues:
+                if queue.is_orphaned:
+                    queue.thread = threading.current_thread()
+                    return queue
+            queue = self._open_queue()
+            self._queues.append(queue)
+            return queue
+
+    def _open_queue(self) -> H:
+        """Make a queue for this thread."""
         raise NotImplementedError
