@@ -112,10 +112,6 @@ class MappedRegion:
         """Return the lock byte of a stripe: the offset of its first byte within the node."""
         return self.offset + stripe * STRIPE_NBYTES
 
-    def may_overlap(self, array: NDArray[Any]) -> bool:
-        """Return whether an array may share memory with this mapping."""
-        return np.may_share_memory(array, self.data)
-
     def check_usable(self) -> None:
         """Raise RegionFreedError if the region was freed."""
         if self.header[RegionHeader.STATE] == RegionState.FREED:

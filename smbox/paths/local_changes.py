@@ -181,12 +181,12 @@ def unaliased(region: MappedRegion, operation: Operation) -> Operation:
             change the region outside a commit.
     """
     sink = operation.sink
-    if sink is not None and sink.is_given and region.may_overlap(sink.out):
+    if sink is not None and sink.is_given and np.may_share_memory(sink.out, region.data):
         raise ConfigError(
             "out or delta lies in the region that is changed: give other memory",
             name=region.spec.name,
         )
-    if not region.may_overlap(operation.source):
+    if not np.may_share_memory(operation.source, region.data):
         return operation
     if sink is not None and sink.output == Output.MOVED:
         raise ConfigError(

@@ -125,9 +125,12 @@ class LocalQueue(ThreadQueue[LocalWork[Any]]):
                     is_done = reader.read_once(region, first, request.limit, out, operand)
                     return None if is_done else reader.done
                 writer, source, sink = self.writer, request.source, request.sink
-                if writer is None or (source.base is not None and region.may_overlap(source)):
+                if writer is None:
                     return 0
-                if sink is not None and sink.is_given and region.may_overlap(sink.out):
+                data = region.data  # only a view can lie in it
+                if source.base is not None and np.may_share_memory(source, data):
+                    return 0
+                if sink is not None and sink.is_given and np.may_share_memory(sink.out, data):
                     return 0
                 order = writer.order
                 nbytes = pack(order, 0, region, request, first)
