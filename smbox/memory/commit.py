@@ -232,9 +232,6 @@ def _recover_region(
     stripe = int(words[Slot.STRIPE])
     try:
         region = MappedRegion.attach(node, address & OFFSET_MAX)
-    except RegionFreedError:
-        return True  # the region was freed, and needs no recovery
-    try:
         if stripe >= region.stripe_count:
             raise SegmentError("a journal slot is damaged", stripe=stripe)
         row = region.table[stripe]
@@ -242,4 +239,6 @@ def _recover_region(
             recover_stripe(region, stripe, locks)
     except StripeBusy:
         return False
+    except RegionFreedError:
+        pass  # it needs no recovery
     return True

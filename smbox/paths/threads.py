@@ -36,11 +36,6 @@ class ThreadQueue(Exclusive, Generic[T]):
         """Return True if no request is in flight or waiting."""
         raise NotImplementedError
 
-    @property
-    def is_orphaned(self) -> bool:
-        """Return True if the queue is idle and its thread has ended."""
-        return self.is_idle and not self.thread.is_alive()
-
     def drain(self, deadline_s: float) -> bool:
         """Complete all changes that are queued now; return False at the deadline."""
         return all(self.drive(work, deadline_s) for work in self._pending())
@@ -263,9 +258,9 @@ class ThreadedPath(Generic[H]):
         """Return the idle queue of a thread that has ended, or a new one, for this thread."""
         with self._mutex:
             if self._is_closed:
-                raise PeerLostError("the box is closed", outcome="none")
+                raise PeerLostError("the box was closed", outcome="none")
             for queue in self._queues:
-                if queue.is_orphaned:
+                if queue.is_idle and not queue.thread.is_alive():
                     queue.thread = threading.current_thread()
                     return queue
             queue = self._open_queue()
