@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from smbox.errors import RemoteProtocolError, RequestTimeoutError, SmboxError
+from smbox.errors import RemoteProtocolError, RequestTimeoutError
 from smbox.paths.threads import QueuedWork, ThreadQueue
 from smbox.wire.codec import Reply, Request
 from smbox.wire.header import Buffer
@@ -157,12 +157,6 @@ class Transfer(QueuedWork):
         self.is_cancelled = True
         self.is_done = self.is_done or not self.is_change
         self.advance_to(self.at)
-
-    def fail(self, error: SmboxError) -> None:
-        """Fail with ``error``, unless the transfer is done."""
-        if not self.is_done:
-            self.error = error
-            self.is_done = True
 
 
 def exact_bytes(payload: Buffer, nbytes: int) -> NDArray[np.uint8]:

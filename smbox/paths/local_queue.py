@@ -149,8 +149,7 @@ class LocalQueue(ThreadQueue[LocalWork[Any]]):
             if work in self._works:
                 work.release_locks()
                 self._works.remove(work)
-            work.error = ConfigError("the request was interrupted; it is cancelled")
-            work.is_done = True
+            work.fail(ConfigError("the request was interrupted; it is cancelled"))
         work.is_cancelled = True
 
     def facts(self) -> dict[str, object]:
@@ -173,8 +172,7 @@ class LocalQueue(ThreadQueue[LocalWork[Any]]):
         if not self._is_closed:
             self._is_closed = True
             for work in self._works:
-                work.error = PeerLostError("the box was closed", outcome=work.outcome())
-                work.is_done = True
+                work.fail(PeerLostError("the box was closed", outcome=work.outcome()))
                 self.unreported = self.unreported or work.error
             self._works.clear()
             if self.writer is not None:
@@ -215,7 +213,7 @@ class LocalQueue(ThreadQueue[LocalWork[Any]]):
                 return False
             except SmboxError as error:
                 work.release_locks()
-                work.error, work.is_done = error, True  # in one line, or it is tried again
+                work.fail(error)
             work.busy = None
             work.is_done = True
         self.unreported = self.unreported or work.error

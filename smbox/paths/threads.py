@@ -147,6 +147,12 @@ class QueuedWork(Work):
             raise self.error
         return True
 
+    def fail(self, error: SmboxError) -> None:
+        """Fail with ``error``, unless the request is done."""
+        if not self.is_done:
+            # One statement: after an interrupt no request has an error and is not done.
+            self.error, self.is_done = error, True
+
     def cancel(self) -> None:
         """Take the request out of the queue; what is done stays done."""
         self.queue.cancel(self)
