@@ -258,7 +258,8 @@ class NodeServer:
 
     def _memory_nbytes(self, name: str) -> int:
         kept_nbytes = used_nbytes(name)  # of an earlier run
-        free_nbytes, limit_nbytes = room_nbytes(), self.config.memory_nbytes
+        free_nbytes = room_nbytes()
+        limit_nbytes = self.config.memory_nbytes
         if limit_nbytes is None:
             return kept_nbytes + int(free_nbytes * MEMORY_SHARE)
         if limit_nbytes > kept_nbytes + free_nbytes:
@@ -274,7 +275,8 @@ class NodeServer:
 
 def _fresh_name(port: str) -> str:
     """Return the name of a node with this port; it must not be the name of old memory."""
-    return f"{port}-{os.getpid()}" if listing(layout.name_of(port, "node")) else port
+    is_taken = bool(listing(layout.name_of(port, "node")))
+    return f"{port}-{os.getpid()}" if is_taken else port
 
 
 def _raise_file_limit() -> None:

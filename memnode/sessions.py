@@ -170,7 +170,9 @@ class Sessions:
             self.close(channel)
 
     def _welcome(self, hello: Hello, applied: int, *, is_known: bool) -> Welcome:
-        memory, superblock, proof = self._memory, self._memory.superblock, b""
+        memory = self._memory
+        superblock = memory.superblock
+        proof = b""
         if hello.nonce:  # a nonce asks for the node's proof
             proof = proof_of(NODE, memory.cookie, self._challenge, hello)
         return Welcome(

@@ -128,7 +128,9 @@ def _span(array: NDArray[Any]) -> tuple[int, int]:
     """Return the address of the first byte of an array, and that behind its last one."""
     begin = limit = address_of(array)
     for count, step in zip(array.shape, array.strides, strict=True):
-        begin, limit = begin + min(0, (count - 1) * step), limit + max(0, (count - 1) * step)
+        last = (count - 1) * step
+        begin += min(0, last)
+        limit += max(0, last)
     return begin, limit + array.itemsize if array.size else begin
 
 

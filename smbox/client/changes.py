@@ -173,10 +173,12 @@ class Batch(Transfer):
         first = limit = self.cut
         sources = answers = 0
         for item in self._packed[first : first + operands.ITEMS_MAX]:
-            source, answer = len(item.source), item.answer_nbytes
-            if max(sources + source, answers + answer) > REQUEST_NBYTES_MAX:
+            sources_after = sources + len(item.source)
+            answers_after = answers + item.answer_nbytes
+            if max(sources_after, answers_after) > REQUEST_NBYTES_MAX:
                 break
-            sources, answers, limit = sources + source, answers + answer, limit + 1
+            sources, answers = sources_after, answers_after
+            limit += 1
         items = tuple(self._packed[first:limit])
         return Message(
             Op.BATCH,

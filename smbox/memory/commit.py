@@ -56,7 +56,8 @@ class StripeBusy(Exception):
         The pid is 0 unless a commit of the stripe is in progress: readers record no pid, and
         the last writer of a closed stripe is not its holder.
         """
-        row, pid = self.region.table[self.stripe], 0
+        row = self.region.table[self.stripe]
+        pid = 0
         if int(row[Stripe.SEQUENCE]) & Stripe.OPEN:
             pid = journal.living_pid(self.region.node, int(row[Stripe.WRITER]))
         return {"region": self.region.spec.name, "stripe": self.stripe, "holder_pid": pid}

@@ -119,8 +119,9 @@ class MappedRegion:
 
     def close(self) -> None:
         """Drop the mapping; views of it stay valid."""
-        for view in ("header", "table", "data"):
-            setattr(self, view, getattr(self, view)[:0].copy())
+        self.header = self.header[:0].copy()
+        self.table = self.table[:0].copy()
+        self.data = self.data[:0].copy()
         self.segment.close()
 
 

@@ -34,7 +34,8 @@ _LOG = logging.getLogger(__name__)
 
 def used_nbytes(node: str) -> int:
     """Return the bytes of all segments of a node; files that are not to be trusted are none."""
-    return sum(size(name) for name in listing(layout.name_of(node)) if not is_untrusted(name))
+    names = listing(layout.name_of(node))
+    return sum(size(name) for name in names if not is_untrusted(name))
 
 
 class NodeMemory:

@@ -213,22 +213,25 @@ def open_trusted(name: str, flags: int = 0) -> int:
     flags |= os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
     if "/" in name:
         raise NoSegmentError(f"no segment can be called {name!r}")
-    fd = -1
     try:
         fd = os.open(DIRECTORY / name, flags, MODE)
     except FileNotFoundError as error:
         raise NoSegmentError(f"no segment {name}") from error
     except (OSError, ValueError) as error:
-        if not isinstance(error, PermissionError) or not is_untrusted(name):
-            raise refusal(f"open segment {name}", error) from error
-    if fd < 0 or not _is_own(os.fstat(fd)):
-        if fd >= 0:
-            os.close(fd)
-        raise SegmentError(
-            f"segment {name} is not to be trusted: it must be a regular file of this user that"
-            " nobody else may write; remove it, or choose another --name"
-        )
+        if isinstance(error, PermissionError) and is_untrusted(name):
+            raise _untrusted(name) from error
+        raise refusal(f"open segment {name}", error) from error
+    if not _is_own(os.fstat(fd)):
+        os.close(fd)
+        raise _untrusted(name)
     return fd
+
+
+def _untrusted(name: str) -> SegmentError:
+    return SegmentError(
+        f"segment {name} is not to be trusted: it must be a regular file of this user that"
+        " nobody else may write; remove it, or choose another --name"
+    )
 
 
 def _resize(name: str, fd: int, nbytes: int) -> None:

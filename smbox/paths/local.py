@@ -69,7 +69,8 @@ class LocalDot(LocalWork[work.Product]):
     def step(self) -> None:
         """Compute the sums that are left."""
         request, queue = self.request, self.queue
-        region, other = map(queue.regions.region, (request.info, request.other))
+        region = queue.regions.region(request.info)
+        other = queue.regions.region(request.other)
         first, offset = self.first, request.other_first - self.first
         for at, end in cut(self.at, self.limit, STRIPE_NBYTES):
             found = queue.reader.dot(region, at, other, at + offset, end - at)
