@@ -32,6 +32,7 @@ SLICE_S: Final = 0.05
 """How long one pass may hold the channel's lock."""
 
 HANDOVER_S: Final = 1e-4
+"""Pause between two looks at closed sockets, in which other threads get the channel's lock."""
 RELEASE_S: Final = 0.9
 """How long a cancelled or failed verb waits until nothing reads its array any more."""
 POLL_S: Final = 0.002
@@ -174,7 +175,11 @@ class Channel(ThreadQueue[Transfer]):
         return transfer.is_done
 
     def _exchange(self, transfer: Transfer, deadline_s: float) -> None:
-        """Send and receive until the transfer is done or the time slice is over."""
+        """Send and receive until the transfer is done or the time slice is over.
+
+        Then it takes the replies that have come already, but at most a window full of them, as
+        other threads wait for the channel's lock.
+        """
         limit_s = min(deadline_s, time.monotonic() + SLICE_S)
         late = 0
         transport = self._send()

@@ -181,7 +181,7 @@ class Connection:
         self._first_s, self._greeting_max_s = config.resend_after_s, config.resend_after_max_s
         self._greeting_s = self._reply_s = config.resend_after_s
         self._quiet_s = 0.0  # time waited since the last reply
-        self._leave_by_s = -math.inf  # deadline of the reply to BYE
+        self._leave_by_s = -math.inf  # deadline of the reply to BYE; before BYE in the past
 
     def open(self, request_id: int) -> Transport:
         """Open a socket, and send the greeting as its first message."""

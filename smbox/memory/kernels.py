@@ -142,12 +142,13 @@ def scale_of(code: KernelCode, dtype: DType, scale: Scale = 1) -> Any:
     """
     try:
         found = _scale_of(code, dtype, scale)
+        # 0.0 and -0.0 are one key of the cache: a zero is computed anew.
         return found or _scale_of.__wrapped__(code, dtype, scale)
     except (TypeError, OverflowError) as error:
         raise ConfigError("scale is not a number that fits", dtype=dtype.name) from error
 
 
-@lru_cache(maxsize=256, typed=True)  # the cache takes -0.0 for 0.0, the caller does not
+@lru_cache(maxsize=256, typed=True)  # else True and 1.0 would be one key
 def _scale_of(code: KernelCode, dtype: DType, scale: Scale) -> Any:
     kernel = KERNELS[code]
     if dtype.kind not in kernel.kinds:

@@ -262,21 +262,21 @@ def ring_nbytes(entry_nbytes: int) -> int:
     return align(Ring.OLD_OFFSET + Ring.ENTRIES * entry_nbytes)
 
 
-def ring_name(name: str, ring: int) -> str:
-    """Name the segment of a ring of node ``name``."""
-    return name_of(name, f"ring.{ring:016x}")
+def ring_name(node: str, ring: int) -> str:
+    """Name the segment of a ring of ``node``."""
+    return name_of(node, f"ring.{ring:016x}")
 
 
-def region_name(name: str, offset: int) -> str:
-    """Name the segment of the region at ``offset`` of node ``name``."""
-    return name_of(name, f"region.{offset:012x}")
+def region_name(node: str, offset: int) -> str:
+    """Name the segment of the region at ``offset`` of ``node``."""
+    return name_of(node, f"region.{offset:012x}")
 
 
-def slot_name(name: str, slot: int) -> str:
-    """Name the journal slot ``slot`` of node ``name``."""
-    return name_of(name, f"slot.{slot:016x}")
+def slot_name(node: str, slot: int) -> str:
+    """Name the journal slot ``slot`` of ``node``."""
+    return name_of(node, f"slot.{slot:016x}")
 
 
-def building_name(name: str, token: int) -> str:
-    """Name a segment of node ``name`` while it is being built."""
-    return name_of(name, f"building.{token:016x}")
+def building_name(node: str, token: int) -> str:
+    """Name a segment of ``node`` while it is being built."""
+    return name_of(node, f"building.{token:016x}")

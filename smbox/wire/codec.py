@@ -113,7 +113,8 @@ class Reply(Header):
         """Return the error that this refusal raises at the caller."""
         found = self.error or ErrorBody(message="no reason given")
         own = {"op": self.op.name.lower(), "request": self.request, "status": self.status.name}
-        return ops.error_of(self.status, found.message, own | found.facts | own)
+        facts = own | found.facts | own  # the own facts come first, and override the node's
+        return ops.error_of(self.status, found.message, facts)
 
 
 def reply_to(
