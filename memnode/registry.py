@@ -8,7 +8,7 @@ from typing import Final
 
 from smbox.errors import AddressRangeError, RegionExistsError, RegionFreedError
 from smbox.memory.channels import ChannelKey
-from smbox.memory.layout import RegionHeader, RegionState, align
+from smbox.memory.layout import RegionState, align
 from smbox.memory.mapped import Building, MappedRegion
 from smbox.memory.node_memory import NodeMemory
 from smbox.memory.region_header import RegionSpec, check_same_layout
@@ -104,7 +104,7 @@ class Registry:
         key = _key(region.spec)
         if key in self._names:
             raise RegionExistsError(_EXISTS, name=region.spec.name)
-        region.header[RegionHeader.STATE] = RegionState.LIVE
+        region.state = RegionState.LIVE
         self._unpublished.pop(address, None)
         self._names[key] = region
 

@@ -17,7 +17,7 @@ from smbox.errors import RegionFreedError, SegmentError
 from smbox.memory import layout, orders, region_header
 from smbox.memory.layout import STRIPE_NBYTES, RegionHeader, RegionState, Stripe
 from smbox.memory.region_header import RegionSpec
-from smbox.memory.segment import NoSegmentError, Segment, no_room, room_nbytes
+from smbox.memory.segment import NoSegmentError, Segment, Word, no_room, room_nbytes
 from smbox.native import library
 
 SLICE_NBYTES: Final = 8 * 1024 * 1024
@@ -33,7 +33,8 @@ class MappedRegion:
         spec: description of the region.
         address: its global address.
         offset: of the address within the node; the lock byte of the first stripe.
-        header: words of the header.
+        words: of the header.
+        state: a value of ``RegionState``.
         table: ``u64[stripes, 8]``, one row for each stripe.
         data: ``u8[nbytes]``.
         dtype_code: number of the element type.
@@ -46,13 +47,15 @@ class MappedRegion:
         segment: the region's segment; this object closes it.
     """
 
+    state = Word(RegionHeader.STATE)
+
     def __init__(self, node: str, segment: Segment) -> None:
         self.node = node
         self.segment = segment
         self.spec: RegionSpec = region_header.read(segment.bytes[: RegionHeader.NBYTES])
         self.nbytes = self.spec.nbytes
-        self.header: NDArray[np.uint64] = segment.words(0, RegionHeader.WORDS)
-        self.address = int(self.header[RegionHeader.ADDRESS])
+        self.words: NDArray[np.uint64] = segment.words(0, RegionHeader.WORDS)
+        self.address = int(self.words[RegionHeader.ADDRESS])
         self.offset = self.address & OFFSET_MAX
         self.stripe_count = layout.stripe_count(self.nbytes)
         if segment.nbytes != layout.segment_nbytes(self.nbytes):
@@ -67,7 +70,7 @@ class MappedRegion:
         self.dtype_code = self.spec.dtype.code
         self.unit_scale = 1.0 if self.spec.dtype.kind == "float" else 1
         self.block = orders.block_of(
-            orders.address_of(self.header),
+            orders.address_of(self.words),
             orders.address_of(self.table),
             orders.address_of(self.data),
             self.nbytes,
@@ -93,11 +96,6 @@ class MappedRegion:
             raise RegionFreedError(_FREED, offset=offset) from error
         return cls(node, segment)
 
-    @property
-    def state(self) -> int:
-        """A value of ``RegionState``."""
-        return int(self.header[RegionHeader.STATE])
-
     def version(self) -> int:
         """Return the number of commits: the sum over all stripes."""
         table = self.table
@@ -114,12 +112,12 @@ class MappedRegion:
 
     def check_usable(self) -> None:
         """Raise RegionFreedError if the region was freed."""
-        if self.header[RegionHeader.STATE] == RegionState.FREED:
+        if self.state == RegionState.FREED:
             raise RegionFreedError(_FREED, name=self.spec.name)
 
     def close(self) -> None:
         """Drop the mapping; views of it stay valid."""
-        self.header = self.header[:0].copy()
+        self.words = self.words[:0].copy()
         self.table = self.table[:0].copy()
         self.data = self.data[:0].copy()
         self.segment.close()

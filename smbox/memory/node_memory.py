@@ -11,7 +11,7 @@ from smbox.memory import journal, layout
 from smbox.memory.channels import ChannelTable
 from smbox.memory.commit import sweep_slot
 from smbox.memory.journal import Writer
-from smbox.memory.layout import RegionHeader, RegionState
+from smbox.memory.layout import RegionState
 from smbox.memory.mapped import Building, MappedRegion
 from smbox.memory.region_header import RegionSpec
 from smbox.memory.segment import (
@@ -162,7 +162,7 @@ class NodeMemory:
         if not keep:  # as ``remove_all``, but by this process's mappings, not by name
             self.superblock.mark_stopping()
             for region in self.regions.values():
-                region.header[RegionHeader.STATE] = RegionState.FREED
+                region.state = RegionState.FREED
         self._drop()
         if not keep:
             unlink_all(self.name)
@@ -195,7 +195,7 @@ class NodeMemory:
 
 
 def _remove(region: MappedRegion) -> None:
-    region.header[RegionHeader.STATE] = RegionState.FREED  # for all processes that map it
+    region.state = RegionState.FREED  # for all processes that map it
     region.segment.unlink()
     region.close()
 

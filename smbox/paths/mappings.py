@@ -47,7 +47,7 @@ class Mappings:
             SegmentError: the region cannot be mapped at present.
         """
         region = self._regions.get(info.address)
-        if region is None or region.header.item(_STATE) == _FREED:
+        if region is None or region.words.item(_STATE) == _FREED:
             return self._attach(info)
         return region
 
@@ -57,7 +57,7 @@ class Mappings:
             if self._is_closed:
                 raise PeerLostError("the box was closed", outcome="none")
             mapped = self._regions.items()
-            for address in [a for a, r in mapped if r.header.item(_STATE) == _FREED]:
+            for address in [a for a, r in mapped if r.state == _FREED]:
                 del self._regions[address]
             try:
                 region = MappedRegion.attach(self.node.name, info.address & OFFSET_MAX)

@@ -22,7 +22,7 @@ from smbox.errors import (
     RegionFreedError,
     RegionNotFoundError,
 )
-from smbox.memory.layout import RegionHeader, RegionState
+from smbox.memory.layout import RegionState
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.node_memory import NodeMemory
 from smbox.memory.region_header import RegionSpec
@@ -83,7 +83,7 @@ class SoloControl:
             ours = self._at(info.address)
             found = self._find(info.name, info.kind)
             if found is None:
-                ours.header[RegionHeader.STATE] = RegionState.LIVE
+                ours.state = RegionState.LIVE
                 return
             self.memory.free(ours)
             raise RegionExistsError("another was faster", name=info.name)

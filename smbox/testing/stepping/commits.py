@@ -71,7 +71,7 @@ def step_lock_free(case: Case) -> Counter[str]:
     count = Counter[str]()
     with open_case(case) as node:
         region = case_memory.attach_region(node, 0)
-        region.header[RegionHeader.CONSISTENCY] = Consistency.NONE
+        region.words[RegionHeader.CONSISTENCY] = Consistency.NONE
         with _committing(case, node) as child:
             while child.step():
                 region.table[0, Stripe.SEQUENCE] += np.uint64(1 << Stripe.COMMITS_SHIFT)

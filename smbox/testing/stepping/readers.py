@@ -17,7 +17,7 @@ from smbox import dtypes
 from smbox.errors import RegionFreedError
 from smbox.memory.commit import StripeBusy, recover_stripe
 from smbox.memory.kernels import KernelCode
-from smbox.memory.layout import RegionHeader, RegionState, Stripe
+from smbox.memory.layout import RegionState, Stripe
 from smbox.memory.locks import LockFile
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.node_memory import NodeMemory
@@ -167,7 +167,7 @@ class Writes:
 
     def set_state(self, state: int) -> None:
         """Set the state of the region."""
-        self._region.header[RegionHeader.STATE] = state
+        self._region.state = state
 
     def freed_reads(self) -> int:
         """Return how often the reader raised RegionFreedError, modulo 256."""

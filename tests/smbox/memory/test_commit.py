@@ -143,7 +143,7 @@ def test_an_optimizer_steps_parameters_and_state_together(memory, make):
 
 
 def test_a_freed_region_is_told_and_its_stripe_unlocked(memory, region, other):
-    region.header[RegionHeader.STATE] = RegionState.FREED
+    region.state = RegionState.FREED
     with pytest.raises(RegionFreedError):
         commit(memory.writer, (region,), SUM, 0, 8, twos(2), 1.0)
     assert not other.is_held(region.lock_byte(0))
@@ -188,7 +188,7 @@ def test_without_locks_only_versions_are_kept(memory, make, other):
     assert (region.array() == 2).all()
     assert (region.version(), row.applied) == (2, 2)
     assert not int(slot_words(writer.segment)[Slot.STATE])
-    region.header[RegionHeader.STATE] = RegionState.FREED
+    region.state = RegionState.FREED
     with pytest.raises(RegionFreedError):
         commit(writer, (region,), SUM, *whole, 1.0)
     assert (region.array() == 2).all()
@@ -197,12 +197,12 @@ def test_without_locks_only_versions_are_kept(memory, make, other):
 def test_without_locks_a_region_that_is_freed_meanwhile_is_told(memory, make):
     region = make(np.zeros(16, np.uint64), consistency=Consistency.NONE)
     state, data = RegionHeader.STATE, 2
-    region.block.words[data] = orders.address_of(region.header)  # its own stores free it
-    freed = region.header[:16].copy()
+    region.block.words[data] = orders.address_of(region.words)  # its own stores free it
+    freed = region.words[:16].copy()
     freed[state] = RegionState.FREED
     with pytest.raises(RegionFreedError):
         commit(memory.writer, (region,), KernelCode.REPLACE, 0, 128, freed.view(np.uint8))
-    assert region.header[state] == RegionState.FREED
+    assert region.words[state] == RegionState.FREED
 
 
 def test_without_locks_a_number_is_applied_after_its_stores(memory, make):

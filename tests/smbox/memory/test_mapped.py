@@ -43,15 +43,15 @@ def test_a_view_outlives_close(memory, make):
 
 def test_a_region_at_anothers_address_is_told(memory, make):
     region, other = make(np.ones(3, np.float32)), make(np.ones(3, np.float32), name="other")
-    region.header[RegionHeader.ADDRESS] = other.address
+    region.words[RegionHeader.ADDRESS] = other.address
     with pytest.raises(SegmentError, match="another address"):
         MappedRegion.attach(memory.name, region.offset)
 
 
 def test_a_shape_that_does_not_fit_the_segment_is_told(memory, make):
     region = make(np.ones(3, np.float32))
-    region.header[RegionHeader.SHAPE] = layout.PAGE_NBYTES
-    region.header[RegionHeader.DATA_NBYTES] = layout.PAGE_NBYTES * 4
+    region.words[RegionHeader.SHAPE] = layout.PAGE_NBYTES
+    region.words[RegionHeader.DATA_NBYTES] = layout.PAGE_NBYTES * 4
     with pytest.raises(SegmentError, match="size of its header"):
         MappedRegion.attach(memory.name, region.offset)
 

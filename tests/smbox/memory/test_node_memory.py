@@ -72,8 +72,8 @@ def test_no_address_comes_back_after_a_restart(memory, make):
 
 
 def test_half_made_and_half_freed_regions_are_swept_at_start(memory, make):
-    make(np.ones(5, np.float32), name="unpublished").header[2] = RegionState.BUILDING
-    make(np.ones(5, np.float32), name="freed").header[2] = RegionState.FREED
+    make(np.ones(5, np.float32), name="unpublished").state = RegionState.BUILDING
+    make(np.ones(5, np.float32), name="freed").state = RegionState.FREED
     memory.begin(spec(100)).step()
     reopen(memory)
     assert memory.regions == {}
@@ -259,7 +259,7 @@ def test_a_stop_reaches_clients_whatever_became_of_a_name(memory, make, kind, ho
 def test_a_refused_start_deletes_nothing_that_it_found(memory, make):
     kept = [make(np.ones(4, np.float32), name=f"r{index}") for index in range(2)]
     path = DIRECTORY / kept[1].segment.name
-    kept[1].header[RegionHeader.FORMAT] = 99
+    kept[1].words[RegionHeader.FORMAT] = 99
     memory.close(keep=True)
     (DIRECTORY / layout.name_of(memory.name, "node")).unlink()
     before = listing(f"smbox.{memory.name}.")

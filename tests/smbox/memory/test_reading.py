@@ -5,7 +5,7 @@ import pytest
 
 from smbox.errors import RegionFreedError, SegmentError
 from smbox.memory.commit import StripeBusy
-from smbox.memory.layout import STRIPE_NBYTES, Consistency, RegionHeader, RegionState, Stripe
+from smbox.memory.layout import STRIPE_NBYTES, Consistency, RegionState, Stripe
 from smbox.memory.reading import Reader
 from smbox.testing.dead_writer import leave_open
 
@@ -100,7 +100,7 @@ def test_a_region_without_locks_is_read_as_it_is(reader, make):
 def test_a_freed_region_is_told_and_not_touched(reader, region):
     """If /dev/shm is full, an access to a released page would kill the process."""
     out = np.ones(20, np.uint8)
-    region.header[RegionHeader.STATE] = RegionState.FREED
+    region.state = RegionState.FREED
     with pytest.raises(RegionFreedError):
         reader.read(region, 0, 20, out)
     assert (out == 1).all()

@@ -6,7 +6,7 @@ import pytest
 from smbox.errors import ConfigError, RegionFreedError
 from smbox.memory.commit import StripeBusy, recover_stripe
 from smbox.memory.kernels import KernelCode
-from smbox.memory.layout import STRIPE_NBYTES, Consistency, RegionHeader, RegionState, Stripe
+from smbox.memory.layout import STRIPE_NBYTES, Consistency, RegionState, Stripe
 from smbox.memory.locks import LockFile
 from smbox.memory.reading import CHANGING, RangeLock, stamp_of
 from smbox.testing.dead_writer import leave_open
@@ -53,7 +53,7 @@ def test_part_of_a_region_can_be_held(region, other, locks):
 
 
 def test_a_freed_region_has_no_snapshot(region, other, locks):
-    region.header[RegionHeader.STATE] = RegionState.FREED
+    region.state = RegionState.FREED
     range_lock = RangeLock(region, locks, 0, LAST)
     with pytest.raises(RegionFreedError):
         range_lock.acquire()
