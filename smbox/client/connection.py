@@ -273,10 +273,11 @@ class Connection:
 
     def say_bye(self, request_id: int) -> None:
         """Send BYE if the node is connected; does not wait."""
+        if self._leave_by_s > 0.0 or self.transport is None or not self.is_greeted:
+            return
         bye = Request(Op.BYE, request=request_id, body=Empty(), generation=self.generation)
         with contextlib.suppress(SmboxError):  # the session expires by itself
-            transport = None if self._leave_by_s > 0.0 else self.transport
-            if transport and self.is_greeted and transport.send(encode_request(bye)):
+            if self.transport.send(encode_request(bye)):
                 self._leave_by_s = time.monotonic() + FAREWELL_S
 
     def await_bye(self) -> None:

@@ -161,8 +161,9 @@ class LocalFrom(LocalWork[Copying]):
 
     def _settle(self) -> None:
         """Note what an interrupted step has committed; the rest is read again."""
-        for _, limit in self._open.ranges_done() if self._open is not None else ():
-            self.at = limit
+        if self._open is not None:
+            for _, limit in self._open.ranges_done():
+                self.at = limit
 
     def _change(self, first: int, limit: int) -> LocalChanges:
         request, queue = self.request, self.queue
