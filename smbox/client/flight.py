@@ -163,12 +163,10 @@ class Flight:
         Raises:
             SessionExpiredError: it lacks acknowledged changes, or does not know this channel.
         """
-        known, is_due = self.node, any(message.numbers for message in self.messages)
-        if known is None or not (is_due or node.resumed):
+        is_due = any(message.numbers for message in self.messages)
+        if self.node is None or not (is_due or node.resumed):
             self._next = node.applied + 1
-        elif not self.acknowledged <= node.applied < self._next or (
-            is_due and not node.resumed
-        ):
+        elif not (node.resumed and self.acknowledged <= node.applied < self._next):
             raise SessionExpiredError("the node has forgotten this client", outcome="unknown")
         self.node = node
         self._settle(node.applied)
