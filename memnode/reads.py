@@ -131,7 +131,8 @@ def _copying(
     with closing(LockFile(region.node)) as locks:
         range_lock = RangeLock(region, locks, first, first + nbytes)
         copy = yield from _scratch_region(context, channel, nbytes)
-        done, limit_s = 0, context.now_s + HELD_S
+        done = 0
+        limit_s = context.now_s + HELD_S
         try:
             while done < nbytes:
                 for address in (request.address, copy.address):

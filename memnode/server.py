@@ -171,9 +171,10 @@ class NodeServer:
             left_s = ended_s + (poll_s if node.is_idle else tick_s) - now_s
             if left_s <= 0.0:
                 self._tick(node)
-                ended_s, left_s = time.monotonic(), node.poll_s
+                ended_s = time.monotonic()
+                left_s = poll_s = node.poll_s
                 # Messages have as much time as the tick took: it may have walked many WAITs.
-                tick_s, poll_s = ended_s - now_s if left_s else 0.0, left_s
+                tick_s = ended_s - now_s if poll_s else 0.0
             # zmq.Poller instead would add a sixth to the time of a small request in this loop.
             for source, _ in zmq.zmq_poll(sources, math.ceil(left_s * 1000)):
                 handlers[source]()  # one message: to try a second costs more than a poll

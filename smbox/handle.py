@@ -162,13 +162,16 @@ class Handle(Tracked, Generic[T]):
         except RuntimeError:
             message = "await a handle inside a running asyncio event loop; elsewhere wait()"
             raise ConfigError(message, op=self._op) from None
-        pause_s, moved, before = POLL_FIRST_S, time.monotonic(), self.work.progress()
+        pause_s = POLL_FIRST_S
+        moved_s = time.monotonic()
+        before = self.work.progress()
         while not self.done():
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, POLL_MAX_S)
-            if (now := self.work.progress()) != before:
-                moved, before = time.monotonic(), now
-            elif time.monotonic() >= moved + self.timeout_s:
+            now = self.work.progress()
+            if now != before:
+                moved_s, before = time.monotonic(), now
+            elif time.monotonic() >= moved_s + self.timeout_s:
                 raise self._timeout(None, ADVICE, self.work.facts())
         return self.result()
 

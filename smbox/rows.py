@@ -102,8 +102,9 @@ class Rows:
         info, places = self._extent.info, self._places
         order = np.argsort(places, kind="stable")
         rows = as_bytes(array).reshape(places.size, -1) if places.size else as_bytes(array)
-        span, operand = (self._extent.first, self._row_nbytes), operand_of(info.dtype, array)
-        return out, RowsReading(info, *span, places[order], order, rows, operand)
+        begin, row_nbytes = self._extent.first, self._row_nbytes
+        operand = operand_of(info.dtype, array)
+        return out, RowsReading(info, begin, row_nbytes, places[order], order, rows, operand)
 
     def put(self, values: Any, *, timeout_s: float | None = None) -> None:
         """Replace the rows with ``values``; of a repeated row the last value stays.
