@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smbox.errors import ConfigError, LayoutMismatchError, LimitError
-from smbox.memory.layout import NAME_NBYTES_MAX, Consistency
+from smbox.memory.layout import NAME_NBYTES_MAX, Consistency, align
 from smbox.memory.region_header import RegionDescription, check_name
 
 MAGIC: Final = b"smbox.striped.1\n"
@@ -184,6 +184,6 @@ def encode(head: Head) -> NDArray[np.uint8]:
     """Return the contents of a head's region, ``u8[k * 4096]``."""
     body = msgspec.msgpack.encode(head)
     text = MAGIC + len(body).to_bytes(_LENGTH_NBYTES, "little") + body
-    array = np.zeros(-(-len(text) // UNIT_NBYTES) * UNIT_NBYTES, np.uint8)
+    array = np.zeros(align(len(text), UNIT_NBYTES), np.uint8)
     array[: len(text)] = np.frombuffer(text, np.uint8)
     return array

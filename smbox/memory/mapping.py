@@ -27,6 +27,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from smbox.memory.layout import align
+
 HUGE_NBYTES: Final = 2 << 20
 SLOW_S: Final = 0.02
 """A request for huge pages that takes longer is slow: 8 MiB take 2 ms on an idle host."""
@@ -63,8 +65,8 @@ def map_shared(fd: int, nbytes: int) -> NDArray[np.uint8]:
     # Reserve addresses for the mapping and its alignment, and release those that are not used.
     room = nbytes + HUGE_NBYTES
     begin = _map(None, room, -1)
-    first = -(-begin // HUGE_NBYTES) * HUGE_NBYTES
-    limit = first + -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
+    first = align(begin, HUGE_NBYTES)
+    limit = first + align(nbytes, mmap.PAGESIZE)
     try:
         _map(first, nbytes, fd)
     except OSError:
@@ -80,7 +82,7 @@ def ask_for_huge_pages(mapped: NDArray[np.uint8]) -> None:
     """Request huge pages for a part of a mapping, as far as it holds entire ones."""
     global _next_request_s  # noqa: PLW0603 - one kernel serves all threads
     begin = mapped.ctypes.data
-    first = -(-begin // HUGE_NBYTES) * HUGE_NBYTES
+    first = align(begin, HUGE_NBYTES)
     limit = (begin + mapped.nbytes) // HUGE_NBYTES * HUGE_NBYTES
     began_s = time.monotonic()
     if first < limit and began_s >= _next_request_s:
