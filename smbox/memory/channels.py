@@ -98,14 +98,11 @@ class ChannelTable:
         return self._index.get((client_id, channel))
 
     def claim(self, client_id: bytes, channel: int) -> ChannelRow:
-        """Return the row of a channel; a new row has the applied number 0.
+        """Give a row to a channel that has none; its applied number is 0.
 
         Raises:
             LimitError: the table is full.
         """
-        row = self.find(client_id, channel)
-        if row is not None:
-            return row
         free = np.flatnonzero(self._rows[:, Channel.USED] == 0)
         if free.size == 0:
             raise LimitError("the node has no room for another channel", limit=CHANNEL_ROWS)

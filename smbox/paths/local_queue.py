@@ -169,15 +169,14 @@ class LocalQueue(ThreadQueue[LocalWork[Any]]):
         Raises:
             ConfigError: called from a signal handler or finalizer inside a call of this queue.
         """
-        if not self._is_closed:
-            self._is_closed = True
-            for work in self._works:
-                work.fail(PeerLostError("the box was closed", outcome=work.outcome()))
-                self.unreported = self.unreported or work.error
-            self._works.clear()
-            if self.writer is not None:
-                self.writer.close()
-            self.locks.close()
+        self._is_closed = True
+        for work in self._works:
+            work.fail(PeerLostError("the box was closed", outcome=work.outcome()))
+            self.unreported = self.unreported or work.error
+        self._works.clear()
+        if self.writer is not None:
+            self.writer.close()
+        self.locks.close()
 
     def abandon(self) -> None:
         """Drop the writer in a forked child: it belongs to the parent."""

@@ -11,7 +11,6 @@ from smbox.client.remote import CONTROL_CHANNEL
 from smbox.config import ClientConfig
 from smbox.errors import (
     AccessDeniedError,
-    ConfigError,
     ConnectError,
     SmboxError,
     SystemLimitError,
@@ -37,11 +36,6 @@ def test_both_paths_come_greeted(node):
     assert remote.data.transport == "inproc"
     remote.data.close()
     remote.control.close()
-
-
-def test_an_address_is_needed():
-    with pytest.raises(ConfigError):
-        open_remote(ClientConfig())
 
 
 def test_nobody_answers():
