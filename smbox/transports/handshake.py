@@ -95,7 +95,7 @@ def _key_error(address: str, key: ClientKey, deadline_s: float) -> SmboxError | 
     peer = process_context().socket(zmq.DEALER)
     monitor = peer.get_monitor_socket(_EVENTS)
     try:
-        peer.setsockopt(zmq.IPV6, 1)
+        peer.setsockopt(zmq.IPV6, int("[" in address))
         set_curve_keys(peer, key)
         peer.connect(address)
         event = _last_event(monitor, deadline_s)

@@ -120,12 +120,13 @@ def resolution_error(address: str) -> str | None:
     if not address.startswith("tcp://"):
         return None
     host, _ = peer_of(address)
+    family = socket.AF_INET6 if "[" in address else socket.AF_INET
 
     def resolve() -> str | None:
         try:
-            socket.getaddrinfo(host, None)
+            socket.getaddrinfo(host, None, family)
         except (socket.gaierror, UnicodeError) as error:
-            return f"{error}; check its spelling"
+            return f"{error}; check its spelling; for an IPv6 address write tcp://[host]:port"
         except OSError as error:
             return str(refusal("look it up", error))
         return None
@@ -215,7 +216,7 @@ class ZmqTransport:
                 (zmq.LINGER, 0),
                 (zmq.SNDHWM, queue_max),
                 (zmq.RCVHWM, queue_max),
-                (zmq.IPV6, 1),
+                (zmq.IPV6, int("[" in address)),
                 (zmq.RECONNECT_IVL, RECONNECT_FIRST_MS),
                 (zmq.RECONNECT_IVL_MAX, RECONNECT_LAST_MS),
                 (zmq.MAXMSGSIZE, FRAME_NBYTES_MAX),

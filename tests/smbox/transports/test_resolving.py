@@ -35,6 +35,30 @@ def test_a_name_server_that_does_not_answer_keeps_nobody_waiting(monkeypatch):
     answers.set()
 
 
+HOSTS = {"both": {socket.AF_INET, socket.AF_INET6}, "old": {socket.AF_INET}}
+HOSTS |= {"new": {socket.AF_INET6}}
+
+
+@pytest.mark.parametrize(
+    ("host", "is_known"), [("both", 1), ("old", 1), ("new", 0), ("[new]", 1), ("[old]", 0)]
+)
+def test_a_name_stands_for_its_ipv4_address_and_in_brackets_for_its_ipv6_address(
+    host: str, is_known: int, monkeypatch
+):
+    """As for names that nodes bind. ZeroMQ would prefer an IPv6 address, and try no other."""
+
+    def look_up(name, _, family):
+        if family not in HOSTS[name]:
+            raise socket.gaierror(socket.EAI_NODATA, "No address associated with hostname")
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    reason = resolution_error(f"tcp://{host}:1")
+    assert (reason is None) == is_known
+    assert is_known or "tcp://[host]:port" in reason
+    with contextlib.closing(ZmqTransport(f"tcp://{host}:1", queue_max=4)) as transport:
+        assert transport._socket.getsockopt(zmq.IPV6) == ("[" in host)
+
+
 def test_a_node_may_have_an_ipv6_address():
     with zmq.Context() as context, context.socket(zmq.ROUTER) as router:
         router.linger, router.ipv6, router.rcvtimeo = 0, 1, 30_000
