@@ -143,8 +143,9 @@ def split_address(address: str, schemes: Collection[str]) -> tuple[str, str, int
         ConfigError: ``address`` has another form.
     """
     scheme, _, rest = address.partition("://")
-    if scheme not in schemes or not rest:
-        raise ConfigError("an address is tcp://host:port or ipc://path", address=address)
+    if scheme not in schemes or not rest or re.search("[\ud800-\udfff]", rest):
+        form = "an address is tcp://host:port or ipc://path, in the locale's encoding (LC_ALL)"
+        raise ConfigError(form, address=address)
     if scheme != "tcp":
         return scheme, rest, 0
     match = _TCP.fullmatch(rest)

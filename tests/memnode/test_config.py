@@ -19,7 +19,8 @@ def test_addresses():
 @pytest.mark.parametrize(
     "address",
     ["", "127.0.0.1:1", "tcp://", "tcp://host", "tcp://:1", "tcp://h:x", "tcp://h:70000", "tcp://::1:1",
-     "udp://h:1", "ipc://", "ipc://" + "x" * 108, "ipc://" + "ü" * 54],
+     "udp://h:1", "ipc://", "ipc://" + "x" * 108, "ipc://" + "ü" * 54,
+     "ipc:///tmp/\udcff", "tcp://\udcff:1"],
 )  # fmt: skip
 def test_what_is_no_address(address):
     with pytest.raises(ConfigError):

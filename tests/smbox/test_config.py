@@ -97,6 +97,8 @@ def test_the_scheme_chooses_the_transport(address, scheme):
         "tcp://h:\uff15",
         "tcp://h:" + "1" * 5000,
         "tcp://[]:1",
+        "tcp://\udcc3\udcb6:1",
+        "ipc:///tmp/\udcff",
     ],
 )
 def test_an_address_that_is_none_is_refused(address):
