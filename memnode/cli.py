@@ -141,17 +141,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit status (see the constants ``EXIT_*``).
     """
     options = parser().parse_args(arguments)
-    if options.version:
-        from importlib import metadata  # noqa: PLC0415 - slow to import, and not needed by a node
-
-        print(f"memnode {metadata.version('smbox')}")
-        return EXIT_CLEAN
     logging.basicConfig(
         level=options.log_level.upper(),
         stream=sys.stderr,
         format="%(asctime)s %(levelname)s %(name)s %(message)s",
     )
     try:
+        if options.version:
+            from importlib import metadata  # noqa: PLC0415 - slow, and not needed by a node
+
+            _print(f"memnode {metadata.version('smbox')}")
+            return EXIT_CLEAN
         if options.nodes is not None:
             return _serve_group(options)
         return _serve(config_of(options), as_json=options.json)
@@ -172,13 +172,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
+def _print(line: str) -> None:
+    try:
+        print(line, flush=True)
+    except OSError as error:
+        raise SmboxError(f"cannot write to standard output: {error}") from error
+
+
 def _serve(config: NodeConfig, *, as_json: bool) -> int:
     library.load()  # fail now if it is missing, not at the first change
     learn_large_blocks()  # reuse the memory of one message for the next
     start_frame_thread()
     server = NodeServer(config)
     with server.opened():
-        print(ready_line(server.addresses, server.name, as_json=as_json), flush=True)
+        _print(ready_line(server.addresses, server.name, as_json=as_json))
         server.run()
     return EXIT_CLEAN
 
@@ -189,7 +196,6 @@ def _serve_group(options: argparse.Namespace) -> int:
     group = NodeGroup(nodes, options.log_level, parent_pid=options.parent_pid)
     with group.opened():
         name, together = config.name or "group", ",".join(group.addresses)
-        line = ready_line(group.addresses, name, as_json=options.json, address=together)
-        print(line, flush=True)
+        _print(ready_line(group.addresses, name, as_json=options.json, address=together))
         status = group.run()
     return EXIT_CLEAN if status is None else max(status, EXIT_FAILED)

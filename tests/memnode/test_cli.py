@@ -23,6 +23,7 @@ from smbox.errors import (
     SystemLimitError,
 )
 from smbox.memory.segment import listing
+from smbox.memory.superblock import remove_all
 
 pytestmark = pytest.mark.usefixtures("quick_starts")
 
@@ -136,6 +137,32 @@ def test_a_process_says_why_it_ends(capfd):
         first.communicate(timeout=60)
     assert first.returncode == cli.EXIT_CLEAN
     assert listing(f"smbox.{name}") == []
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["--bind", "tcp://127.0.0.1:0"]])
+def test_an_output_that_cannot_be_written_is_told_in_one_line(arguments):
+    with open("/dev/full", "wb") as full:
+        failed = subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "memnode",
+                "--name",
+                "unheard",
+                "--memory",
+                "16MiB",
+                *arguments,
+            ],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    remove_all("unheard")
+    assert failed.returncode == cli.EXIT_FAILED
+    [line] = failed.stderr.splitlines()
+    assert "cannot write to standard output: [Errno 28] No space left on device" in line
 
 
 def test_the_release_is_told(capsys):
