@@ -92,8 +92,8 @@ class EmbeddedNode:
 
     Raises:
         ConfigError: a node cannot have this much memory; no process was started.
-        ConnectError: the node does not start.
-        SystemLimitError: this process can start no thread or process; no node was left.
+        ConnectError: the node does not start; neither a node nor memory was left.
+        SystemLimitError: this process can start no thread or process; as above.
     """
 
     def __init__(self, memory: str | int) -> None:
@@ -102,7 +102,11 @@ class EmbeddedNode:
         self._owner = os.getpid()
         self._is_closing = False  # no lock: a signal handler inside ``close`` may close, too
         self.address = "tcp://127.0.0.1:0"
-        self._process = self._start()
+        try:
+            self._process = self._start()
+        except BaseException:
+            remove_all(self._name)  # a node that crashes in its start leaves its segments
+            raise
         self._watcher = threading.Thread(
             target=self._watch, name=f"smbox-{self._name}", daemon=True
         )

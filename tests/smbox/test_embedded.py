@@ -92,7 +92,9 @@ def test_a_node_that_does_not_start(monkeypatch):
 
 
 PRINTS = """#!{python}
-import time
+import sys, time
+name = sys.argv[sys.argv.index("--name") + 1]
+open(f"/dev/shm/smbox.{{name}}.cookie", "wb").close()
 print({text!r}, end="", flush=True)
 time.sleep({seconds})
 """
@@ -111,7 +113,7 @@ time.sleep({seconds})
 def test_a_node_that_says_no_ready_line_does_not_start(
     text, seconds, told, tmp_path, monkeypatch
 ):
-    """Also for half a line; the wait ends at the limit."""
+    """Also for half a line; the wait ends at the limit. The memory goes with the node."""
     fake = tmp_path / "python"
     fake.write_text(PRINTS.format(python=sys.executable, text=text, seconds=seconds))
     fake.chmod(0o700)
@@ -121,6 +123,7 @@ def test_a_node_that_says_no_ready_line_does_not_start(
     with pytest.raises(ConnectError, match=told):
         EmbeddedNode("16MiB")
     assert time.monotonic() - begun_s < 10.0
+    assert listing(f"smbox.local-{os.getpid()}-") == []
 
 
 @pytest.fixture
