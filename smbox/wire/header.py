@@ -48,10 +48,10 @@ def unpack(frame: Buffer) -> Fields:
         RemoteProtocolError: wrong length or magic.
     """
     if len(frame) != HEADER_NBYTES:
-        raise RemoteProtocolError("a header has 64 bytes", nbytes=len(frame))
+        raise RemoteProtocolError("a program other than smbox sent this", nbytes=len(frame))
     fields: Fields = LAYOUT.unpack_from(frame)
     if fields[0] != MAGIC:
-        raise RemoteProtocolError("not a message of smbox", magic=fields[0])
+        raise RemoteProtocolError("a program other than smbox sent this", magic=fields[0])
     if fields[1] != PROTOCOL:
         raise VersionMismatchError(
             "install matching releases of smbox", peer=fields[1], ours=PROTOCOL

@@ -54,7 +54,7 @@ def test_any_bytes_are_a_typed_error(frame):
 def test_cut_at_every_byte():
     frame = Header(16).pack()
     for length in range(header.HEADER_NBYTES):
-        with pytest.raises(RemoteProtocolError):
+        with pytest.raises(RemoteProtocolError, match="a program other than smbox"):
             header.unpack(frame[:length])
     with pytest.raises(RemoteProtocolError):
         header.unpack(frame + b"\0")
