@@ -28,7 +28,9 @@ def check_picture(path: Path) -> None:
         raise ConfigError("a picture needs matplotlib: pip install 'smbox[demo]'") from error
     if _format(path) not in FigureCanvasBase.get_supported_filetypes():
         raise ConfigError("matplotlib writes no such file: use .png", file=str(path))
-    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+    # Not of Path: in a folder that this user cannot enter, these raise PermissionError.
+    place = path if os.path.exists(path) else path.parent
+    if os.path.isdir(path) or not os.access(place, os.W_OK):
         raise ConfigError(
             "no picture can be written there: name a file in a folder that you may write",
             file=str(path),

@@ -12,7 +12,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Final
 
 from smbox.errors import ConfigError
@@ -47,10 +46,9 @@ def command_of(words: Sequence[str], env: Mapping[str, str]) -> tuple[str, ...]:
         _check_module(words[1:2], env)
         return (sys.executable, *words)
     if words[0].endswith(".py"):
-        if not Path(words[0]).is_file():
-            raise ConfigError(
-                f"there is no script {words[0]!r} in {os.getcwd()}: give its path"
-            )
+        if not os.path.isfile(words[0]):  # Path.is_file raises PermissionError
+            here = os.readlink("/proc/self/cwd")  # os.getcwd fails in a deleted folder
+            raise ConfigError(f"there is no script {words[0]!r} in {here}: give its path")
         return (sys.executable, *words)
     if shutil.which(words[0], path=env.get("PATH")) is None:
         raise ConfigError(_missing(words[0]))
@@ -58,7 +56,7 @@ def command_of(words: Sequence[str], env: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _missing(program: str) -> str:
-    if Path(program).is_file():
+    if os.path.isfile(program):
         return (
             f"{program!r} is a file but not executable: run chmod +x on it and give its path"
             " with a '/', or write 'python' before a Python file"

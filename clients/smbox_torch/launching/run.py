@@ -184,7 +184,7 @@ def _key_of(folder: Path, env: Mapping[str, str]) -> str:
     """
     if key := env.get("SMBOX_KEY"):
         return key
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         raise ConfigError(
             "--keys names no folder; `smbox keygen` makes one", folder=str(folder)
         )

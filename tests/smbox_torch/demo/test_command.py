@@ -32,7 +32,9 @@ def test_a_cluster_of_two_nodes_trains_and_reports(frameworks: str, tmp_path):
     assert picture.stat().st_size > 1000
 
 
-@pytest.mark.parametrize("name", ["curves.nothing", "", "no-such-folder/curves.png"])
+@pytest.mark.parametrize(
+    "name", ["curves.nothing", "", "no-such-folder/curves.png", "x" * 300 + "/curves.png"]
+)
 def test_a_picture_that_cannot_be_written_is_refused_before_any_training(tmp_path, name: str):
     refused = started(["--picture", str(tmp_path / name)])
     assert str(tmp_path / name) in refused

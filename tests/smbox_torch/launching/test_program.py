@@ -74,3 +74,20 @@ def test_anything_else_is_a_program(here: Path):
 def test_what_is_not_there_is_an_error_that_says_what_to_do(words: tuple[str, ...], says: str):
     with pytest.raises(ConfigError, match=says):
         command_of(words, {"PATH": "/usr/bin:/bin"})
+
+
+def test_a_script_that_cannot_be_looked_at_is_none():
+    """As in a folder that this user cannot enter."""
+    with pytest.raises(ConfigError, match="there is no script"):
+        command_of(("x" * 300 + ".py",), os.environ)
+    with pytest.raises(ConfigError, match="there is no program"):
+        command_of(("x" * 300,), os.environ)
+
+
+def test_no_script_is_in_a_folder_that_was_removed(tmp_path: Path, monkeypatch):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(ConfigError, match=r"gone \(deleted\): give its path"):
+        command_of(("train.py",), os.environ)
