@@ -8,6 +8,7 @@ sums of gradients (``box_sum``), the initial values of all workers, and the move
     NAME.begin             u8[...]: the root's initial values, freed after all have read them
     NAME.MOVE.TURN.N       tensor N of the root's move; two turns, so the root need not wait
     NAME.gradient..., NAME.rows..., NAME.state...    see ``box_sum``
+    NAME.members           its workers, who tell each other that they live
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from smbox_torch.adapter import as_array
 from smbox_torch.averaging.box_sum import BoxSum
 from smbox_torch.averaging.buckets import described
 from smbox_torch.averaging.packed import Packed, packed_nbytes
+from smbox_torch.workers.joining import team_of
 
 __all__ = ["AnyGroup", "BoxGroup"]
 
@@ -63,16 +65,21 @@ class BoxGroup:
 
         Raises:
             ConfigError: on all workers, if some shapes or dtypes differ; nothing changed.
+            RankTakenError: a living process has this worker's rank; nothing changed.
             RequestTimeoutError: a worker did not arrive; the tensors may already be the root's.
-            WorkerLostError: a worker was started again; else as RequestTimeoutError.
+            WorkerLostError: a worker died, left or was started again; else as
+                RequestTimeoutError.
         """
-        self._sums = BoxSum(  # first: others notice by it that this worker was started again
-            self.box,
-            self.name,
-            rank=self.rank,
-            size=self.size,
-            timeout_s=self._timeout_s,
-            ranks=self._ranks,
+        self._team = team_of(self.box, self.name, self.size, rank=self.rank)
+        try:
+            self._begin_alike(tensors)
+        except BaseException:
+            self._team.leave()
+            raise
+
+    def _begin_alike(self, tensors: Sequence[torch.Tensor]) -> None:
+        self._sums = GroupSum(  # first: others notice by it that this worker was started again
+            self.box, self.name, self._team, timeout_s=self._timeout_s, ranks=self._ranks
         )
         digest = zlib.crc32(described(tensors, (), 0).encode())
         row = self.box.create(f"{self.name}.alike", self.size, "int64", exist_ok=True)
@@ -114,16 +121,27 @@ class BoxGroup:
 
     def tell_end(self, steps: int) -> None:
         """Tell the others that this worker's loop has ended after ``steps`` steps."""
-        self._sums.close(steps=steps)
+        self._sums.tell_end(steps=steps)
 
     def meet(self, what: str) -> None:
         """Wait until all workers of the group have called this; from ``begin_alike`` on.
 
         Raises:
             RequestTimeoutError: a worker did not.
-            WorkerLostError: a worker left after an error, or was started again.
+            WorkerLostError: a worker died, left, or was started again.
         """
         self._sums.meet(what, ended_come=True)
+
+
+class GroupSum(BoxSum):
+    """The sums of a group, which leaves its team with them."""
+
+    def close(self, *, steps: int | None) -> None:
+        """Tell the end, and leave."""
+        try:
+            self.tell_end(steps=steps)
+        finally:
+            self._team.leave()
 
 
 AnyGroup = dist.ProcessGroup | BoxGroup

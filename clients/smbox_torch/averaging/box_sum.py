@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -37,7 +37,7 @@ from smbox_torch.averaging.steps import finished_early
 from smbox_torch.averaging.summed_mean import FLAGS, STEPS, WEIGHT, flat_sizes, wide_of
 from smbox_torch.boxes import Array, BoxLike, RegionLike
 from smbox_torch.workers.phase import of_this_start
-from smbox_torch.workers.team import DIED, LEFT
+from smbox_torch.workers.team import DIED, LEFT, Team
 from smbox_torch.world import World, is_launched
 
 __all__ = ["BoxSum"]
@@ -60,13 +60,9 @@ class BoxSum:
     Args:
         box: the memory.
         name: prefix of regions and barriers.
-        rank: rank of this worker.
-        size: number of workers.
+        team: the workers; the caller leaves it.
         timeout_s: longest wait for the slowest worker, in seconds.
-        ranks: ranks of the workers in error messages, by ``rank``; None: 0, 1 and so on.
-        lost: returns the lost ranks and the reasons; the default returns none.
-        present: returns the ranks that are alive or never came; None: all.
-        poll_s: seconds between two checks for lost workers while waiting.
+        ranks: ranks of the workers in error messages, by rank in the team; None: the same.
 
     Attributes:
         have_begun: all workers have made this object; until then ``ended`` is of an earlier
@@ -80,17 +76,14 @@ class BoxSum:
         self,
         box: BoxLike,
         name: str,
+        team: Team,
         *,
-        rank: int,
-        size: int,
         timeout_s: float,
         ranks: Sequence[int] | None = None,
-        lost: Callable[[], Mapping[int, str]] = dict[int, str],
-        present: Callable[[], Sequence[int]] | None = None,
-        poll_s: float = POLL_S,
     ) -> None:
-        self.rank, self.size = rank, size
-        self._ranks = range(size) if ranks is None else ranks
+        self.rank, self.size = team.rank, team.size
+        self._team = team
+        self._ranks = range(team.size) if ranks is None else ranks
         self._late: list[int] = []  # ranks that did not come to the last round
         self._box, self._name = box, name
         self._timeout_s = timeout_s
@@ -99,14 +92,12 @@ class BoxSum:
         self._gradients: list[list[RegionLike]] = []
         self._rows: list[RegionLike] = []
         self._state: list[RegionLike] = []
-        self._lost = lost
-        self._present = present or (lambda: self._ranks)
         self._start_id = _start_id()
-        self._poll_s = min(poll_s, POLL_S)
+        self._poll_s = min(team.poll_s, POLL_S)
         self.have_begun = False
-        self._came = self._region("came", (size, 2), "int64")
+        self._came = self._region("came", (self.size, 2), "int64")
         self._times = self._come()
-        self._ended = self._region("ended", (size,), "int64")
+        self._ended = self._region("ended", (self.size,), "int64")
         self._end(0)
 
     def create(
@@ -206,7 +197,7 @@ class BoxSum:
         """Clear the sums of earlier rounds or runs, after all workers have read them."""
         self.meet("begun")
         self.have_begun = True
-        self._lost()  # all are present: later calls return those that are gone
+        self._team.lost()  # all are present: later calls return those that are gone
         if self.rank == 0:
             self._clear(1)
         self.meet("cleared")
@@ -254,7 +245,7 @@ class BoxSum:
         given_up = [-1 - int(word) for word in words[words < 0]]
         for rank, word in zip(self._ranks, words.tolist(), strict=True):
             if word == -1 - rank:
-                lost.setdefault(rank, "left after an error")
+                lost[rank] = "left after an error"
         died = [rank for rank, verdict in lost.items() if verdict == DIED]
         for rank in (*given_up, *died, *lost):
             self._end(-1 - rank)
@@ -272,15 +263,16 @@ class BoxSum:
         successor is awaited. One that came as often and left may never have been seen alive.
         """
         start_ids, counts = self._came.get().T  # first: a worker joins before it writes there
-        present = self._ranks if self.have_begun else self._present()
-        lost = dict(self._lost())  # after present: it tells who died from who left
+        present = range(self.size) if self.have_begun else self._team.present()
+        gone = self._team.lost()  # after present: it tells who died from who left
+        lost = {rank: gone[index] for index, rank in enumerate(self._ranks) if index in gone}
         for index, rank in enumerate(self._ranks if self._start_id else ()):
             times = counts[index] if start_ids[index] == self._start_id else 0
             if times > self._times:
                 lost[rank] = "died or left, and was started again"
             elif not self.have_begun and 0 < times < self._times:
                 lost.pop(rank, None)
-            elif times and rank not in present:
+            elif times and index not in present:
                 lost.setdefault(rank, LEFT)
         return lost
 
@@ -289,7 +281,7 @@ class BoxSum:
         moved = 3 if self.rank == 0 else 2
         return moved * sum(wide_of(flat.dtype).itemsize * flat.numel() for flat in flats)
 
-    def close(self, *, steps: int | None) -> None:
+    def tell_end(self, *, steps: int | None) -> None:
         """Tell the others that this worker has finished, or leaves after an error; once."""
         if self._word:  # it has, or has recorded a lost rank
             return
@@ -298,3 +290,7 @@ class BoxSum:
             return
         with suppress(SmboxError):  # the first error says more
             self._end(-1 - [*self._late, self._ranks[self.rank]][0])
+
+    def close(self, *, steps: int | None) -> None:
+        """Tell the end; the caller leaves the team."""
+        self.tell_end(steps=steps)

@@ -84,16 +84,7 @@ class ParameterServer(BoxOptimizer, AveragingOptimizer):
         launch, steps = self._progress.get().tolist()
         self.steps = self._shared_steps = steps if continues(launch) else 0
         self._is_in_order = True
-        self._sums = BoxSum(
-            box,
-            name,
-            rank=self.rank,
-            size=self.team.size,
-            timeout_s=timeout_s,
-            lost=self.team.lost,
-            present=self.team.present,
-            poll_s=self.team.poll_s,
-        )
+        self._sums = BoxSum(box, name, self.team, timeout_s=timeout_s)
         model = options.get("model")
         buffers = buffers_of(model)
         mean = SummedMean(parameters, buffers, self._sums)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -12,7 +13,23 @@ from smbox.errors import RequestTimeoutError, StepMismatchError, WorkerLostError
 from smbox.testing.model_box import ModelBox
 from smbox_torch.averaging.box_sum import POLL_S, BoxSum
 from smbox_torch.averaging.summed_mean import STEPS
-from smbox_torch.workers.team import DIED, LEFT
+from smbox_torch.workers.team import DIED, LEFT, FixedTeam
+
+
+class ToldTeam(FixedTeam):
+    """A team whose members die, leave and come as the test tells."""
+
+    def __init__(
+        self,
+        rank: int = 0,
+        size: int = 3,
+        lost: Callable[[], dict[int, str]] = dict[int, str],
+        present: Callable[[], list[int]] | None = None,
+        poll_s: float = math.inf,
+    ) -> None:
+        super().__init__(ModelBox(), "run", rank, size)
+        self.lost, self.poll_s = lost, poll_s
+        self.present = present or super().present
 
 
 class TimingBox(ModelBox):
@@ -29,10 +46,10 @@ class TimingBox(ModelBox):
             raise RequestTimeoutError("late", timeout_s=timeout_s, outcome=self.outcome)
 
 
-def sums(box: TimingBox, **options) -> Callable[[], torch.Tensor]:
+def sums(box: TimingBox, ranks: list[int] | None = None, **told) -> Callable[[], torch.Tensor]:
     """Return the first round of rank 0 of three."""
     weight = torch.nn.Parameter(torch.ones(2))
-    made = BoxSum(box, "run", **{"rank": 0, "size": 3, "timeout_s": 60.0} | options)
+    made = BoxSum(box, "run", ToldTeam(**told), timeout_s=60.0, ranks=ranks)
     made.create([weight], [])
     row = torch.zeros(box.attach("run.rows0").shape[1], dtype=torch.float64)
     return lambda: made.table(row, [], torch.zeros(0))
@@ -74,7 +91,7 @@ def test_what_a_worker_recorded_before_it_left_is_read_after_it_is_found_gone():
 
 def test_who_leaves_because_another_did_not_come_is_not_named_in_its_place():
     box, weight = TimingBox("unknown"), torch.nn.Parameter(torch.ones(2))
-    first, second = (BoxSum(box, "run", rank=i, size=3, timeout_s=60.0) for i in range(2))
+    first, second = (BoxSum(box, "run", ToldTeam(i), timeout_s=60.0) for i in range(2))
     for each in first, second:
         each.create([weight], [])
     rows = box.attach("run.rows1")
@@ -132,16 +149,7 @@ def test_a_worker_whose_lease_ends_between_two_looks_has_died_and_not_left(monke
         return {} if 1 in present() else {1: DIED}
 
     one, other = (
-        BoxSum(
-            box,
-            "run",
-            rank=rank,
-            size=2,
-            timeout_s=60.0,
-            lost=lost,
-            present=present,
-            poll_s=0.01,
-        )
+        BoxSum(box, "run", ToldTeam(rank, 2, lost, present, 0.01), timeout_s=60.0)
         for rank in range(2)
     )
     one.create([torch.zeros(2)], [])

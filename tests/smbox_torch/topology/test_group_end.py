@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import uuid
 
 import pytest
@@ -83,3 +84,29 @@ def test_a_worker_that_leaves_after_an_error_is_not_said_to_have_finished(run_ho
         return str(caught.value)
 
     assert "rank 1 left after an error" in run_hosts(2, 1, work)[0]
+
+
+KILLED = """
+import os, signal, sys
+import torch
+import smbox
+from smbox_torch import SyncGroup
+from smbox_torch.averaging.box_group import BoxGroup
+from smbox_torch.world import World
+world = World(rank=1, world_size=2, local_rank=1, local_world_size=2)
+group = BoxGroup(smbox.connect(sys.argv[1]), sys.argv[2], (0, 1), 1, timeout_s=60.0)
+sgd = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+SyncGroup(sgd, world=world, group=group).step()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_worker_that_is_killed_is_named_long_before_the_timeout(address, box, preloaded):
+    sgd = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    killed = subprocess.Popen([preloaded, "-c", KILLED, address, name := uuid.uuid4().hex])
+    with killed:
+        group = BoxGroup(box, name, (0, 1), 0, timeout_s=60.0)
+        with SyncGroup(sgd, world=World(0, 0, 2, 2), group=group) as optimizer:
+            optimizer.step()
+            with pytest.raises(WorkerLostError, match="rank 1 died"):
+                optimizer.step()
