@@ -16,7 +16,6 @@ from smbox_torch.world import World
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer
-    from lightning.pytorch.plugins.io import CheckpointIO
     from lightning.pytorch.strategies import Strategy
     from lightning.pytorch.utilities import rank_zero_only
 except ModuleNotFoundError as error:
@@ -31,7 +30,8 @@ __all__ = ["BoxCallback"]
 class BoxCallback(Callback):
     """Makes a Trainer with one device one worker of a run. All workers validate.
 
-    Only rank 0 saves and logs: construct the callback before Lightning's loggers write.
+    Only rank 0 is ``is_global_zero``: it saves, logs and shows progress. Construct the callback
+    before Lightning's loggers write.
 
     Args:
         algorithm: an algorithm with a center, for example EASGD; wraps the module's optimizer.
@@ -60,9 +60,17 @@ class BoxCallback(Callback):
         rank_zero_only.rank = World.from_env(os.environ).rank  # loggers begin before ``setup``
 
     def setup(self, trainer: Trainer, *_: Any, **__: Any) -> None:
-        """Move before the other callbacks, which may average the weights that they find."""
+        """Move before the other callbacks, which may average the weights that they find.
+
+        The Trainer gets the rank of this worker; its ``world_size`` stays 1.
+        """
         trainer.callbacks.remove(self)
         trainer.callbacks.insert(0, self)
+        strategy, rank = trainer.strategy, World.from_env(os.environ).rank
+        if trainer.world_size == 1 and strategy.global_rank != rank:
+            strategy.global_rank = rank
+            kind = type(strategy)  # it says that a single device is always the first process
+            strategy.__class__ = type(kind.__name__, (kind,), {"is_global_zero": False})
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Wrap the optimizer, before Lightning loads a checkpoint.
@@ -85,11 +93,6 @@ class BoxCallback(Callback):
         # on_save_checkpoint would miss checkpoints that have only weights
         vars(strategy)["lightning_module_state_dict"] = partial(self._center_of, strategy)
         self._max_epochs = trainer.max_epochs
-        if World.from_env(os.environ).rank:
-            strategy.checkpoint_io = ReadOnly(strategy.checkpoint_io)
-            for each in trainer.checkpoint_callbacks:
-                if getattr(each, "save_last", None) == "link":  # made without the CheckpointIO
-                    each.save_last = True
 
     def on_train_epoch_start(self, trainer: Trainer, *_: Any) -> None:
         """End the run before an epoch that a callback added, as SWA does for batch norms."""
@@ -139,19 +142,3 @@ class BoxCallback(Callback):
             return self._center
         self.on_validation_start()  # the next batch of the training restores the own values
         return type(strategy).lightning_module_state_dict(strategy)
-
-
-class ReadOnly(CheckpointIO):
-    """A CheckpointIO for workers other than rank 0: it loads checkpoints, but writes none."""
-
-    def __init__(self, inner: CheckpointIO) -> None:
-        self._inner = inner
-
-    def load_checkpoint(self, *args: Any, **kwargs: Any) -> Any:
-        """Load a checkpoint."""
-        return self._inner.load_checkpoint(*args, **kwargs)
-
-    def save_checkpoint(self, *_: Any, **__: Any) -> None:
-        """Do nothing: rank 0 saves."""
-
-    remove_checkpoint = save_checkpoint

@@ -66,6 +66,7 @@ with smbox.local("64MiB") as box:
     trainer.save_checkpoint("saved.ckpt")
     Path("of_rank_0.ckpt").touch()
     trainer.strategy.remove_checkpoint("of_rank_0.ckpt")
+assert (trainer.is_global_zero, trainer.global_rank, trainer.world_size) == (False, 1, 1)
 assert not Path("saved.ckpt").exists()
 assert Path("of_rank_0.ckpt").exists()
 assert not Path("logs").exists()  # rank 0 writes there
@@ -76,3 +77,28 @@ def test_it_validates_the_center_hides_no_error_and_saves_and_logs_only_at_rank_
     run: Callable[..., None],
 ):
     run(WORKERS, "lightning")
+
+
+SHOWS = """
+from contextlib import redirect_stdout
+from io import StringIO
+
+class Tested(Model):
+    def test_step(self, *_):
+        self.log("loss", 1.0)
+
+os.environ.update(SMBOX_RANK="1", SMBOX_WORLD_SIZE="2")
+with smbox.local("64MiB") as box, redirect_stdout(StringIO()) as shown:
+    callback = BoxCallback(EASGD, box, "run", workers=smbox.join(box, "run", rank=1))
+    trainer = Trainer(accelerator="cpu", max_epochs=1, logger=False, callbacks=[callback],
+                      enable_checkpointing=False)
+    data = torch.utils.data.DataLoader(torch.ones(4, 2))
+    trainer.fit(Tested(), data)
+    trainer.test(Tested(), data)
+assert not shown.getvalue(), shown.getvalue()
+"""
+
+
+def test_only_rank_0_shows_progress_a_summary_and_results(run: Callable[..., None]):
+    begin, _, _ = WORKERS.partition("class Cuts")
+    run(begin + SHOWS, "lightning")
