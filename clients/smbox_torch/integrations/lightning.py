@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from copy import deepcopy
 from functools import partial
 from typing import Any
@@ -34,15 +34,16 @@ class BoxCallback(Callback):
     before Lightning's loggers write.
 
     Args:
-        algorithm: an algorithm with a center, for example EASGD; wraps the module's optimizer.
+        algorithm: an algorithm with a center, for example EASGD; wraps the module's optimizers.
         box: the memory.
-        name: name of the run.
+        name: name of the run; the second optimizer's is NAME.1, and so on.
         finish_timeout_s: longest wait for the other workers at the end, in seconds; None: wait
             as long as one that has not finished is alive.
-        **options: more arguments of the algorithm; ``model`` is the module.
+        **options: more arguments of the algorithm; ``model`` is the module, for the first
+            optimizer.
     """
 
-    optimizer: BoxOptimizer | None = None
+    optimizers: Sequence[BoxOptimizer] = ()
     _has_finished = False  # in this ``fit``
     _center: dict[str, Any] | None = None  # at the exception that ended ``fit``
 
@@ -73,23 +74,23 @@ class BoxCallback(Callback):
             strategy.__class__ = type(kind.__name__, (kind,), {"is_global_zero": False})
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Wrap the optimizer, before Lightning loads a checkpoint.
+        """Wrap the optimizers, before Lightning loads a checkpoint.
 
         Raises:
-            ConfigError: Lightning's processes communicate with each other, or the module has
-                not exactly one optimizer; nothing was changed.
+            ConfigError: Lightning's processes communicate with each other; nothing was changed.
         """
         strategy = trainer.strategy
-        if trainer.world_size > 1 or len(strategy.optimizers) != 1:
-            raise ConfigError(
-                "a worker must be a Trainer with one device and one optimizer; wrap several"
-                " optimizers yourself in configure_optimizers"
-            )
+        if trainer.world_size > 1:
+            raise ConfigError("a worker must be a Trainer with one device")
         self.leave()  # what an earlier fit joined
         self._center, self._has_finished = None, False
         algorithm, box, name, options = self._wrap
-        self.optimizer = algorithm(*strategy.optimizers, box, name, model=pl_module, **options)
-        strategy.optimizers = [self.optimizer]
+        options = {"model": pl_module, **options}
+        for index, each in enumerate(strategy.optimizers):
+            run = f"{name}.{index}" if index else name
+            self.optimizers = [*self.optimizers, algorithm(each, box, run, **options)]
+            options["model"] = None  # the first one has all buffers
+        strategy.optimizers = [*self.optimizers]
         # on_save_checkpoint would miss checkpoints that have only weights
         vars(strategy)["lightning_module_state_dict"] = partial(self._center_of, strategy)
         self._max_epochs = trainer.max_epochs
@@ -97,33 +98,33 @@ class BoxCallback(Callback):
     def on_train_epoch_start(self, trainer: Trainer, *_: Any) -> None:
         """End the run before an epoch that a callback added, as SWA does for batch norms."""
         self.on_train_batch_start()
-        if self.optimizer is not None and trainer.current_epoch == self._max_epochs:
+        if self.optimizers and trainer.current_epoch == self._max_epochs:
             self.on_train_end()
-            trainer.strategy.optimizers = [self.optimizer.inner]
+            trainer.strategy.optimizers = [each.inner for each in self.optimizers]
 
     def on_validation_start(self, *_: Any) -> None:
         """Load the center into the model; it stays there for a checkpoint that may follow."""
-        if self.optimizer is not None:
-            self.optimizer.eval()
+        for each in self.optimizers:
+            each.eval()
 
     def on_train_batch_start(self, *_: Any) -> None:
         """Restore the worker's own values, which callbacks may average."""
-        if self.optimizer is not None:
-            self.optimizer.train()
+        for each in self.optimizers:
+            each.train()
 
     on_train_epoch_end = on_train_batch_start
 
     def on_train_end(self, *_: Any) -> None:
         """Wait for the others, and leave the center in the model; raises as ``finish``."""
-        if self.optimizer is not None and not self._has_finished:
-            self.optimizer.finish(timeout_s=self._finish_timeout_s)
-            self._has_finished = True
+        for each in () if self._has_finished else self.optimizers:
+            each.finish(timeout_s=self._finish_timeout_s)
+        self._has_finished = True
 
     on_fit_end = on_train_end  # without steps left to train there is no on_train_end
 
     def on_exception(self, trainer: Trainer, *_: Any) -> None:
         """Leave the run, so that no worker waits; a checkpoint that follows has the center."""
-        if self.optimizer is not None:
+        if self.optimizers:
             try:
                 with suppress(SmboxError):  # the exception may be the loss of the memory
                     self._center = deepcopy(self._center_of(trainer.strategy))
@@ -132,9 +133,10 @@ class BoxCallback(Callback):
 
     def leave(self) -> None:
         """Leave the run without an exchange; another ``fit`` joins again."""
-        if self.optimizer is not None:
-            left, self.optimizer = self.optimizer, None
-            left.close(exchange=False)
+        left, self.optimizers = self.optimizers, ()
+        with ExitStack() as stack:
+            for each in left:
+                stack.callback(each.close, exchange=False)
 
     def _center_of(self, strategy: Strategy) -> Any:
         """Return the module's state with the center, for a checkpoint."""

@@ -63,7 +63,7 @@ with pytest.raises(ConfigError, match="is not attached"):
     trainer.train(trial={})
 """,
     ),
-    "a Lightning module of two optimizers": (
+    "a Lightning module without an optimizer": (
         "lightning",
         """
 import torch
@@ -71,7 +71,7 @@ from lightning.pytorch import LightningModule, Trainer
 from smbox_torch import EASGD
 from smbox_torch.integrations.lightning import BoxCallback
 
-class Two(LightningModule):
+class Without(LightningModule):
     automatic_optimization = False
 
     def __init__(self):
@@ -82,14 +82,14 @@ class Two(LightningModule):
         pass
 
     def configure_optimizers(self):
-        return [torch.optim.SGD(self.parameters(), lr=0.1) for _ in range(2)]
+        return None
 
 box = ModelBox()
 trainer = Trainer(accelerator="cpu", max_epochs=1, logger=False, enable_checkpointing=False,
                   enable_progress_bar=False, enable_model_summary=False,
                   callbacks=[BoxCallback(EASGD, box, "run")])
-with pytest.raises(ConfigError, match="one optimizer"):
-    trainer.fit(Two(), [torch.zeros(1, 2)])
+with pytest.raises(ConfigError, match="none of the optimizer's parameters"):
+    trainer.fit(Without(), [torch.zeros(1, 2)])
 assert box.regions() == []
 """,
     ),

@@ -85,6 +85,47 @@ assert torch.equal(averaged.layer.weight, plain.layer.weight)
 """
 
 
+SEVERAL = """
+class Pair(Model):
+    automatic_optimization = False
+    shared = False
+
+    def __init__(self):
+        super().__init__()
+        self.other = torch.nn.Linear(2, 1)
+        self.begun = {name: each.clone() for name, each in self.state_dict().items()}
+
+    def training_step(self, batch, _):
+        for each, layer in zip(self.optimizers(), (self.layer, self.other), strict=True):
+            each.zero_grad()
+            self.manual_backward(layer(batch).square().sum())
+            each.step()
+
+    def configure_optimizers(self):
+        layers = self.layer, self.layer if self.shared else self.other
+        return [torch.optim.SGD(each.parameters(), lr=0.1) for each in layers]
+
+class Saves(Callback):
+    def on_train_epoch_end(self, trainer, model):
+        trainer.save_checkpoint("saved.ckpt")
+
+Model = Pair
+with smbox.local("64MiB") as box:
+    model, _ = fit(Saves())
+    saved = torch.load("saved.ckpt", weights_only=False)["state_dict"]
+    for name, ended in model.state_dict().items():
+        assert torch.equal(saved[name], model.begun[name]), name  # the center, before finish
+        assert not torch.equal(ended, model.begun[name]), name
+        region = "run.float32" if name.startswith("layer") else "run.1.float32"
+        assert ended.flatten()[0] in box.attach(region).get(), name
+    Pair.shared = True
+    with pytest.raises(ConfigError, match="share"):
+        fit()
+    with smbox.join(box, "run") as member:
+        assert member.rank == 0  # the first optimizer has left
+"""
+
+
 def test_a_checkpoint_of_weights_only_has_the_center(run: Callable[..., None]):
     run(BEGIN + WEIGHTS, "lightning")
 
@@ -95,3 +136,7 @@ def test_only_rank_0_links_the_last_checkpoint(run: Callable[..., None]):
 
 def test_callbacks_average_the_own_values_at_both_ends_of_an_epoch(run: Callable[..., None]):
     run(BEGIN + EPOCHS, "lightning")
+
+
+def test_each_of_several_optimizers_has_a_run(run: Callable[..., None]):
+    run(BEGIN + SEVERAL, "lightning")

@@ -254,9 +254,10 @@ def fit(**resuming):
                       enable_checkpointing=False, enable_model_summary=False,
                       callbacks=[callback])
     trainer.fit(model, torch.utils.data.DataLoader(torch.ones(4, 2)), **resuming)
-    (center,) = callback.optimizer.center.values().values()
+    (optimizer,) = callback.optimizers
+    (center,) = optimizer.center.values().values()
     assert torch.equal(model.layer.weight.flatten(), center[:2])
-    assert callback.optimizer.member.members() == []
+    assert optimizer.member.members() == []
     trainer.save_checkpoint("last.ckpt")
 
 for resuming in ({}, {"ckpt_path": "last.ckpt"}):
