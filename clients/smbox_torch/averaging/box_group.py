@@ -13,6 +13,7 @@ sums of gradients (``box_sum``), the initial values of all workers, and the move
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Sequence
 
@@ -122,6 +123,10 @@ class BoxGroup:
     def tell_end(self, steps: int) -> None:
         """Tell the others that this worker's loop has ended after ``steps`` steps."""
         self._sums.tell_end(steps=steps)
+
+    def disable_timeout(self) -> None:
+        """Wait from now on for a worker as long as it is alive."""
+        self._sums.timeout_s = math.inf
 
     def meet(self, what: str) -> None:
         """Wait until all workers of the group have called this; from ``begin_alike`` on.

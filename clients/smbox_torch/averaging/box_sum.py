@@ -65,6 +65,7 @@ class BoxSum:
         ranks: ranks of the workers in error messages, by rank in the team; None: the same.
 
     Attributes:
+        timeout_s: as above; it may be changed.
         have_begun: all workers have made this object; until then ``ended`` is of an earlier
             run. The first round sets it, or the caller.
 
@@ -86,7 +87,7 @@ class BoxSum:
         self._ranks = range(team.size) if ranks is None else ranks
         self._late: list[int] = []  # ranks that did not come to the last round
         self._box, self._name = box, name
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
         self._round = 0
         self._zeros: list[Array] = []
         self._gradients: list[list[RegionLike]] = []
@@ -219,7 +220,7 @@ class BoxSum:
             RequestTimeoutError: a worker did not arrive; x is as before the step.
         """
         name = of_this_start(f"{self._name}.{what}.{self._times}")
-        deadline_s = time.monotonic() + self._timeout_s
+        deadline_s = time.monotonic() + self.timeout_s
         while True:
             limit_s = left_s(deadline_s)
             try:
@@ -228,7 +229,7 @@ class BoxSum:
                 self._check_workers(ended_come=ended_come)
                 # An arrival that may still count must not be repeated.
                 if limit_s <= self._poll_s or error.facts.get("outcome") == "unknown":
-                    error.facts["timeout_s"] = self._timeout_s
+                    error.facts["timeout_s"] = self.timeout_s
                     raise
             else:
                 return

@@ -166,9 +166,6 @@ class MessageBroadcast(NoBroadcast):
         """Return False, for the same reason."""
         return False
 
-    def disable_timeout(self) -> None:
-        """Return: the timeout is that of the group."""
-
 
 class BoxBroadcast(MessageBroadcast):
     """A broadcast by the memory node of the group: the root puts, and the others get.
@@ -183,8 +180,7 @@ class BoxBroadcast(MessageBroadcast):
 
     Raises:
         LayoutMismatchError: a broadcast of this name has other buffers.
-        RequestTimeoutError, WorkerLostError: from ``receive``: a rank did not arrive, or left
-            after an error; ``tensors`` are undefined.
+        RequestTimeoutError, WorkerLostError: from ``receive``; ``tensors`` are undefined.
     """
 
     def __init__(self, group: BoxGroup, name: str, flat: Sequence[FlatBuffer]) -> None:
@@ -219,6 +215,10 @@ class BoxBroadcast(MessageBroadcast):
     def announce_end(self, steps: int) -> None:
         """Announce the end of the loop to ranks that wait for this one's gradients."""
         self._group.tell_end(steps)
+
+    def disable_timeout(self) -> None:
+        """Wait for the root as long as it is alive."""
+        self._group.disable_timeout()
 
     def close(self) -> None:
         """Return: the caller owns the box."""
@@ -262,6 +262,9 @@ class TorchBroadcast(MessageBroadcast):
     def announce_end(self, steps: int) -> None:
         """Return: a process group cannot report it."""
 
+    def disable_timeout(self) -> None:
+        """Return: the timeout is that of the group."""
+
     def _broadcast(self, tensor: torch.Tensor) -> None:
         with group_errors():
             work = dist.broadcast(
@@ -270,10 +273,7 @@ class TorchBroadcast(MessageBroadcast):
             work.wait(self._timeout)
 
     def close(self) -> None:
-        """Drop the reference to the group, which the caller owns.
-
-        A reference to a destroyed group can make torch abort at the end of the process.
-        """
+        """Drop the group: torch may abort at exit if a destroyed group is still referenced."""
         self.__dict__.pop("_group", None)
 
 

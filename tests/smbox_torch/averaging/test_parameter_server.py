@@ -138,7 +138,7 @@ def test_a_worker_that_finished_earlier_is_named_when_the_others_time_out():
     box = ModelBox()
     workers = [worker(i, box, 2, timeout_s=20.0) for i in range(2)]
     together(workers, 2)
-    workers[0].optimizer._sums._timeout_s = 0.05
+    workers[0].optimizer._sums.timeout_s = 0.05
     with pytest.raises(RequestTimeoutError, match=r"rank \[1\] did not come .* after 2 steps"):
         workers[0].run()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import threading
 import uuid
 
 import pytest
@@ -84,6 +85,25 @@ def test_a_worker_that_leaves_after_an_error_is_not_said_to_have_finished(run_ho
         return str(caught.value)
 
     assert "rank 1 left after an error" in run_hosts(2, 1, work)[0]
+
+
+def test_a_group_waits_for_another_one_longer_than_its_workers_for_each_other(run_hosts):
+    links = Links(((NEAR, FAR), (NEAR, FAR), (FAR, NEAR)), (0, 1), (0, 1, 2))
+    topology, name = choose(links, nbytes=1 << 20, period=1), uuid.uuid4().hex
+    have_begun, has_ended, timeout_s = threading.Barrier(3), threading.Event(), 4.0
+
+    def work(world: World, box) -> None:
+        options = {"world": world, "timeout_s": timeout_s}
+        sgd = torch.optim.SGD([torch.nn.Parameter(torch.ones(3))], lr=1.0)
+        with HybridSGD(sgd, box, name, groups=topology, **options) as optimizer:
+            optimizer.step()
+            have_begun.wait()
+            if world.rank == 2:
+                assert not has_ended.wait(timeout_s + 1.0)
+            optimizer.finish(timeout_s=60.0)
+        has_ended.set()
+
+    run_hosts(3, 1, work)
 
 
 KILLED = """
