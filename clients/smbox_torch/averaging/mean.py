@@ -11,6 +11,7 @@ import torch
 from smbox.errors import ConfigError
 from smbox_torch.checks import check_optimizer
 from smbox_torch.model.flat import unique
+from smbox_torch.model.sparse_gradients import check_dense
 
 __all__ = ["Follow", "GradientViews", "Mean", "averaged", "buffers_of"]
 
@@ -104,9 +105,10 @@ def averaged(optimizer: torch.optim.Optimizer) -> tuple[list[torch.Tensor], list
 
     Raises:
         TypeError: it is not an optimizer.
-        ConfigError: there are none to average, or some cannot be averaged.
+        ConfigError: there are none to average, some cannot be averaged, or it is SparseAdam.
     """
     check_optimizer(optimizer)
+    check_dense(optimizer)
     members = unique(p for group in optimizer.param_groups for p in group["params"])
     found = [parameter for parameter in members if parameter.requires_grad]
     devices = sorted({str(parameter.device) for parameter in members})

@@ -36,6 +36,7 @@ from smbox_torch.boxes import Array, OptimizerLike, SteppingBoxLike
 from smbox_torch.checks import check_optimizer, real, whole
 from smbox_torch.downpour.partial_push import PartialPush
 from smbox_torch.downpour.pending_update import PendingUpdate
+from smbox_torch.model.sparse_gradients import check_dense
 from smbox_torch.optimizer.center import Shared
 from smbox_torch.optimizer.options import BoxOptions
 from smbox_torch.optimizer.wrapper import BoxOptimizer
@@ -66,8 +67,9 @@ class ServerDownpour(BoxOptimizer):
             at each push.
 
     Raises:
-        ConfigError: invalid settings, an optimizer that maximizes, or several learning rates
-            without ``lr``. From ``step``: a scheduler made the learning rates differ.
+        ConfigError: invalid settings, an optimizer that maximizes, SparseAdam, or several
+            learning rates without ``lr``. From ``step``: a scheduler made the learning rates
+            differ.
     """
 
     def __init__(
@@ -85,6 +87,7 @@ class ServerDownpour(BoxOptimizer):
     ) -> None:
         n_push, n_fetch = whole("n_push", n_push), whole("n_fetch", n_fetch)
         check_optimizer(optimizer)
+        check_dense(optimizer)
         if any(group.get("maximize") for group in optimizer.param_groups):
             raise ConfigError("the server steps against the gradients: negate the loss instead")
         if not isinstance(server, str):

@@ -41,9 +41,10 @@ from smbox.memory.layout import STRIPE_NBYTES
 from smbox.mutex import Mutex
 from smbox_torch.adapter import as_array
 from smbox_torch.boxes import Array, BoxLike, RegionLike
-from smbox_torch.checks import flag, real
+from smbox_torch.checks import check_optimizer, flag, real
 from smbox_torch.hogwild.statistics_stream import StatisticsStream
 from smbox_torch.hogwild.stream import Stream
+from smbox_torch.model.sparse_gradients import check_dense
 from smbox_torch.model.tensor_versions import TensorVersions
 from smbox_torch.optimizer.center import Center, Shared
 from smbox_torch.optimizer.moving_rate import FUSED_MOVING_RATE
@@ -74,6 +75,10 @@ class Dogwild(BoxOptimizer):
             streamer thread, and the caller calls ``stream``.
         options: model, workers and others: see BoxOptimizer. Statistics and batch counts are
             streamed.
+
+    Raises:
+        ConfigError: pause_s is invalid, ``wire`` is given, or the optimizer is SparseAdam:
+            sums of gradients are dense. Nothing was created.
     """
 
     def __init__(
@@ -92,6 +97,8 @@ class Dogwild(BoxOptimizer):
             is_master = flag("is_master", is_master)
         if options.get("wire") is not None:
             raise ConfigError("streams have the center's dtype: leave out wire=")
+        check_optimizer(optimizer)
+        check_dense(optimizer)
         super().__init__(optimizer, box, name, **options)
         self.is_master = self.rank == 0 if is_master is None else is_master
         self._sums = Center(box, f"{name}.gradients", self.flat, init=0.0, loads=False)

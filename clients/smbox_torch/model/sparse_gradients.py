@@ -1,4 +1,4 @@
-"""The check that an optimizer supports sparse gradients (``nn.Embedding(sparse=True)``)."""
+"""Checks that an optimizer supports its gradients: sparse (``sparse=True``) or dense ones."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import torch
 
 from smbox.errors import ConfigError
 
-__all__ = ["check_sparse"]
+__all__ = ["check_dense", "check_sparse"]
 
 SPARSE: Final = (torch.optim.SGD, torch.optim.Adagrad, torch.optim.SparseAdam)
-"""Optimizers of torch that support sparse gradients, without weight decay."""
+"""Optimizers of torch that support sparse gradients, without weight decay and ``fused``."""
 
 DENSE_ONLY: Final = tuple(
     kind
@@ -23,14 +23,31 @@ DENSE_ONLY: Final = tuple(
 
 
 def check_sparse(optimizer: torch.optim.Optimizer) -> None:
-    """Raise ConfigError if a gradient is sparse and the optimizer does not support that."""
+    """Raise ConfigError if a gradient is sparse, or dense, and the optimizer rejects that."""
     for group in optimizer.param_groups:
-        is_dense_only = isinstance(optimizer, DENSE_ONLY) or bool(group.get("weight_decay"))
-        if is_dense_only and any(
-            p.grad is not None and p.grad.is_sparse for p in group["params"]
-        ):
+        are_sparse = {p.grad.is_sparse for p in group["params"] if p.grad is not None}
+        if False in are_sparse and isinstance(optimizer, torch.optim.SparseAdam):
             raise ConfigError(
-                "a gradient is sparse, and this optimizer or its weight decay changes every "
-                "element: use SGD, Adagrad or SparseAdam with weight_decay=0 for its group",
+                "a gradient is dense, and SparseAdam steps with sparse ones only: give it the"
+                " parameters of sparse layers, and wrap a second optimizer for the others"
+            )
+        needs_dense = bool(group.get("weight_decay") or group.get("fused"))
+        if True in are_sparse and (needs_dense or isinstance(optimizer, DENSE_ONLY)):
+            raise ConfigError(
+                "a gradient is sparse, and this optimizer, its weight decay or fused=True takes"
+                " dense ones only: use SGD, Adagrad or SparseAdam with weight_decay=0 and"
+                " without fused=True for its group",
                 optimizer=type(optimizer).__name__,
             )
+
+
+def check_dense(optimizer: torch.optim.Optimizer) -> None:
+    """Raise ConfigError for an optimizer that rejects dense gradients.
+
+    Algorithms whose steps use sums of gradients call it; such sums are dense.
+    """
+    if isinstance(optimizer, torch.optim.SparseAdam):
+        raise ConfigError(
+            "SparseAdam steps with sparse gradients only, and this algorithm makes them dense:"
+            " use Adam or Adagrad, or an algorithm that keeps them (Hogwild, EASGD, Downpour)"
+        )

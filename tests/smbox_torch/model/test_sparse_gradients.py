@@ -7,7 +7,16 @@ import torch
 
 from smbox.errors import ConfigError
 from smbox.testing.model_box import ModelBox
-from smbox_torch import EASGD, SEASGD, SSP, Downpour, ServerDownpour, SyncEASGD
+from smbox_torch import (
+    EASGD,
+    SEASGD,
+    SSP,
+    Dogwild,
+    Downpour,
+    ParameterServer,
+    ServerDownpour,
+    SyncEASGD,
+)
 from smbox_torch.model.sparse_gradients import check_sparse
 
 KINDS = sorted(
@@ -53,6 +62,30 @@ def test_what_torch_cannot_step_along_is_refused(name: str, weight_decay: float)
         if "weight_decay" in group:
             group["weight_decay"] = weight_decay
     assert passes(optimizer) == steps(optimizer)
+
+
+@pytest.mark.parametrize("name", ["SGD", "Adagrad"])
+def test_a_fused_optimizer_is_refused_as_torch_does(name: str):
+    optimizer = getattr(torch.optim, name)(table().parameters(), lr=0.1, fused=True)
+    assert not steps(optimizer)
+    assert not passes(optimizer)
+
+
+def test_sparse_adam_is_refused_a_dense_gradient_as_torch_does():
+    layer = torch.nn.Linear(2, 1)
+    layer(torch.ones(2)).backward()
+    optimizer = torch.optim.SparseAdam([*table().parameters(), *layer.parameters()], lr=0.1)
+    assert not steps(optimizer)
+    assert not passes(optimizer)
+
+
+@pytest.mark.parametrize("kind", [Dogwild, ParameterServer, ServerDownpour])
+def test_sparse_adam_is_refused_at_once_where_gradients_are_summed(kind):
+    box, rows = ModelBox(), table()
+    optimizer = torch.optim.SparseAdam(rows.parameters(), lr=0.1)
+    with pytest.raises(ConfigError, match="SparseAdam"):
+        kind(optimizer, box, "run", workers=1)
+    assert box.regions() == []
 
 
 @pytest.mark.parametrize(
