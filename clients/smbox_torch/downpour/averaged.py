@@ -57,9 +57,11 @@ class AveragedDownpour(Downpour):
     def _transfer(self, *, push: bool, fetch: bool) -> None:
         super()._transfer(push=push, fetch=fetch)
         rate = self.rate()
-        sent = self.average.operands(buffer.host for buffer in self.flat.buffers)
-        for region, x, unused in zip(self.average.regions, sent, self._unused, strict=True):
-            region.elastic(x, rate, delta=unused)
+        for (buffer, region), sender, unused in zip(
+            self.average, self.average.senders, self._unused, strict=True
+        ):
+            with sender.sending(buffer.host) as sent:
+                region.elastic(sent, rate, delta=unused)
 
     def _evaluated_center(self) -> Center:
         return self.average

@@ -128,11 +128,11 @@ class MDownpour(Downpour):
     def _accelerate(self) -> list[Array]:
         """Set v = momentum * v + u at the memory; return the new v of each buffer."""
         rates = [u.dtype.type(1.0 - self.momentum) for u in self._update.pending]
-        moves = zip(self._update.pending, rates, strict=True)
-        sent = self.velocity.operands([u / rate for u, rate in moves])
+        moves = zip(self.velocity.senders, self._update.pending, rates, strict=True)
         vs = []
-        for region, s, rate in zip(self.velocity.regions, sent, rates, strict=True):
-            d = region.elastic(s, float(rate), delta=np.empty(s.shape, region.dtype))
+        for region, (sender, u, rate) in zip(self.velocity.regions, moves, strict=True):
+            with sender.sending(u / rate) as s:
+                d = region.elastic(s, float(rate), delta=np.empty(s.shape, region.dtype))
             vs.append((s - d / rate) + d)
         return vs
 

@@ -132,10 +132,11 @@ class EASGD(ElasticOptimizer):
             moves: as many tensors of the same shapes and dtypes, on the CPU.
         """
         self.phase.use()
-        for region, sent, move in zip(
-            self.center.regions, self.center.operands(xs), moves, strict=True
+        for region, sender, x, move in zip(
+            self.center.regions, self.center.senders, xs, moves, strict=True
         ):
-            region.elastic(sent, self.moving_rate, delta=as_array(move))
+            with sender.sending(x) as sent:
+                region.elastic(sent, self.moving_rate, delta=as_array(move))
         self.recorder.behind(self.center.behind())
 
     def load_state_dict(self, state_dict: dict[str, Any], *, force: bool = False) -> None:

@@ -8,6 +8,8 @@ over many exchanges the sum of the operands is that of the values, except for th
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -124,6 +126,21 @@ class Sender:
         torch.sub(self._sum, self._sent, out=self._residual)
         self._residual.nan_to_num_(0.0, 0.0, 0.0)  # of NaN and infinities nothing is owed
         return as_array(self._sent)
+
+    @contextmanager
+    def sending(self, values: Array) -> Iterator[Array]:
+        """Yield the operand of values that the block sends; raises as :meth:`operand`.
+
+        If the block fails, the caller sends the values again, and the residual is as before.
+        """
+        operand = self.operand(values)
+        try:
+            yield operand
+        except BaseException:
+            if not self.is_exact:
+                torch.sub(self._sum, torch.from_numpy(values), out=self._residual)
+                self._residual.nan_to_num_(0.0, 0.0, 0.0)
+            raise
 
     def _is_too_large(self) -> bool:
         return bool((self._sent.isinf() & ~self._sum.isinf()).any())

@@ -110,7 +110,9 @@ class Center:
             if sender.is_exact:
                 region.elastic(x, moving_rate)
             else:
-                x -= region.elastic(sender.operand(x), moving_rate, delta=np.empty_like(x))
+                with sender.sending(x) as sent:
+                    d = region.elastic(sent, moving_rate, delta=np.empty_like(x))
+                x -= d
             buffer.store()
 
     def operands(self, values: Iterable[Array]) -> list[Array]:

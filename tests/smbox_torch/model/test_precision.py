@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from smbox.errors import ConfigError
+from smbox.errors import ConfigError, OutOfMemoryError
 from smbox.testing.model_box import ModelBox
 from smbox_torch.model.precision import Precision, Sender
 
@@ -59,6 +59,20 @@ def test_what_is_not_finite_does_not_enter_later_operands(wire: torch.dtype, val
     sender = Sender(1, torch.float32, wire)
     sent = [float(sender.operand(np.array([v], np.float32))[0]) for v in (value, 1.0)]
     np.testing.assert_array_equal(sent, [value, 1.0])
+
+
+@pytest.mark.parametrize("wire", [*HALVES, torch.float32])
+def test_what_is_sent_again_after_an_error_is_rounded_once(wire: torch.dtype):
+    ends = []
+    for fails in (False, True):
+        sender, values = Sender(64, torch.float32, wire), random(4)
+        if fails:
+            with pytest.raises(OutOfMemoryError), sender.sending(values):
+                raise OutOfMemoryError("full")
+        for _ in range(3):
+            with sender.sending(values) as sent:
+                ends.append(sent.copy())
+    np.testing.assert_array_equal(ends[:3], ends[3:])
 
 
 @pytest.mark.parametrize("wire", HALVES)

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from smbox.errors import LayoutMismatchError
-from smbox.testing.model_box import ModelBox
+from smbox.errors import LayoutMismatchError, OutOfMemoryError
+from smbox.testing.model_box import ModelBox, ModelRegion
+from smbox_torch import EASGD, MVADownpour
 from smbox_torch.model.flat import FlatParameters
 from smbox_torch.optimizer.center import Center
 
@@ -66,3 +67,37 @@ def test_another_model_is_refused():
     Center(box, "run", flat(0.0))
     with pytest.raises(LayoutMismatchError):
         Center(box, "run", flat(0.0, size=4))
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "name"),
+    [
+        (EASGD, {"moving_rate": 0.5}, "run"),
+        (MVADownpour, {"rate": 0.5}, "run.average"),
+    ],
+)
+def test_an_exchange_that_is_repeated_after_an_error_counts_its_rounding_once(
+    kind, settings, name, monkeypatch
+):
+    ends = []
+    for fails in (False, True):
+        box, x = ModelBox(), torch.nn.Parameter(torch.linspace(1, 2, 64))
+        opt = kind(
+            torch.optim.SGD([x], lr=1.0), box, "run", workers=1, wire="bfloat16", **settings
+        )
+        x.grad = torch.full((64,), -0.001)
+        opt.step()
+        x.grad = None
+        if fails:
+            with monkeypatch.context() as patch:
+                patch.setattr(ModelRegion, "elastic", full)
+                with pytest.raises(OutOfMemoryError):
+                    opt.step()
+        for _ in range(3):
+            opt.step()
+        ends.append(box.attach(f"{name}.float32").get())
+    np.testing.assert_array_equal(*ends)
+
+
+def full(*_args, **_options):
+    raise OutOfMemoryError("full")
