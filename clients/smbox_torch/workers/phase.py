@@ -3,13 +3,16 @@
 A counter ``NAME.phase`` changes from FRESH to IN_USE at the first exchange of a worker. If
 workers load a checkpoint before that, one of them writes the center while the counter is below
 FRESH, and the others wait for it. The value identifies the writing worker: rank r of start n of
-the run's workers is ``-1 - (n * RANKS_MAX + r)``. A value of an earlier start belongs to a dead
-worker. So does the value of this worker's own rank after this worker alone was restarted.
+the run's workers writes ``-1 - ((n * RANKS_MAX + r) * TOKENS + token)``. The random token
+distinguishes workers of one rank: without a launcher all have rank 0. A value of an earlier
+start belongs to a dead worker. So does the value of this worker's own rank after this worker
+alone was restarted.
 """
 
 from __future__ import annotations
 
 import os
+import secrets
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -23,6 +26,7 @@ __all__ = ["Phase", "of_this_start"]
 
 FRESH, IN_USE = 0, 1
 RANKS_MAX = 1 << 20
+TOKENS = 1 << 24
 RESTORE_TIMEOUT_S = 120.0
 """Longest wait for another worker's write of a checkpoint into the center."""
 
@@ -54,8 +58,9 @@ class Phase:
         self._name = f"{name}.phase"
         self._counter = box.counter(self._name)
         world = World.from_env(env)
-        self._restoring = -1 - (world.restart * RANKS_MAX + world.rank)
-        self._earlier = -1 - world.restart * RANKS_MAX  # values of earlier starts are higher
+        self._first_place = world.restart * RANKS_MAX  # those of earlier starts are lower
+        self._place = self._first_place + world.rank
+        self._restoring = -1 - (self._place * TOKENS + secrets.randbelow(TOKENS))
         self._is_again = world.worker_restart > 0
         self._in_use = False
         self.origin = uuid.uuid4().hex
@@ -86,7 +91,7 @@ class Phase:
         if origin == self.origin:
             yield False
             return
-        is_mine, after = False, FRESH
+        is_mine, after = True, FRESH  # an interrupt may come between the change and its answer
         try:
             is_mine = self._take()
             if not is_mine:
@@ -94,15 +99,23 @@ class Phase:
             yield is_mine
             after = IN_USE
         finally:
-            if is_mine:
-                self._counter.compare_and_swap(self._restoring, after)
+            if is_mine:  # or unknown: only this object writes this value
+                self._end_turn(after)
 
     def _take(self) -> bool:
         """Try to become the writing worker: the first, or the successor of a dead one."""
         found = self._counter.value
-        is_left = self._earlier < found < FRESH
-        is_left |= self._is_again and found == self._restoring
+        place = (-1 - found) // TOKENS
+        is_left = place < self._first_place or (self._is_again and place == self._place)
+        is_left &= found < FRESH
         return self._counter.compare_and_swap(found if is_left else FRESH, self._restoring)
+
+    def _end_turn(self, after: int) -> None:
+        try:
+            self._counter.compare_and_swap(self._restoring, after)
+        except KeyboardInterrupt:  # no other worker would end it
+            self._counter.compare_and_swap(self._restoring, after)
+            raise
 
     def _await_use(self) -> None:
         try:

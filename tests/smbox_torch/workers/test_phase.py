@@ -60,6 +60,47 @@ def test_a_restore_that_is_interrupted_at_any_line_as_it_begins_leaves_nobody_wa
     assert at > 8
 
 
+@pytest.mark.parametrize("is_restoring", [False, True])
+def test_an_interrupt_inside_the_change_of_the_counter_frees_the_own_turn_only(
+    is_restoring, monkeypatch
+):
+    """Without a launcher both workers have rank 0."""
+    box = ModelBox()
+    other, mine = Phase(box, "run"), Phase(box, "run")
+    counter = mine._counter
+    turn = other.restoring()
+    if is_restoring:
+        assert turn.__enter__()
+    before = counter.value
+
+    def swap(expected: int, new: int) -> bool:
+        done = box.counter("run.phase").compare_and_swap(expected, new)
+        if new < FRESH:
+            raise KeyboardInterrupt
+        return done
+
+    monkeypatch.setattr(counter, "compare_and_swap", swap)
+    with pytest.raises(KeyboardInterrupt), mine.restoring():
+        pass
+    assert counter.value == before
+
+
+def test_an_interrupt_before_the_change_that_ends_a_restore_leaves_nobody_waiting(monkeypatch):
+    box, struck = ModelBox(), []
+    mine = Phase(box, "run")
+
+    def swap(expected: int, new: int) -> bool:
+        if new == IN_USE and not struck:
+            struck.append(new)
+            raise KeyboardInterrupt
+        return box.counter("run.phase").compare_and_swap(expected, new)
+
+    monkeypatch.setattr(mine._counter, "compare_and_swap", swap)
+    with pytest.raises(KeyboardInterrupt), mine.restoring() as is_mine:
+        assert is_mine
+    assert (box.counter("run.phase").value, struck) == (IN_USE, [IN_USE])
+
+
 def test_a_restore_that_fails_leaves_the_memory_unused():
     box = ModelBox()
 
