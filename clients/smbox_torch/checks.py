@@ -23,6 +23,7 @@ __all__ = [
     "check_model",
     "check_optimizer",
     "check_parameters",
+    "check_step_hooks",
     "flag",
     "lease",
     "momentum",
@@ -129,6 +130,19 @@ def check_optimizer(optimizer: Any) -> None:
             f"optimizer must be a torch.optim.Optimizer, not {type(optimizer).__name__}"
         )
     check_parameters(each for group in optimizer.param_groups for each in group["params"])
+
+
+def check_step_hooks(optimizer: torch.optim.Optimizer, algorithm: str) -> None:
+    """Raise ConfigError if an optimizer has step hooks, for algorithms that ignore them.
+
+    A step checks it again: hooks may be registered after wrapping.
+    """
+    if optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks:  # noqa: SLF001
+        raise ConfigError(
+            f"{algorithm} steps with the gradients of backward, so step hooks of the inner"
+            f" optimizer would have no effect: register them with the {algorithm} object",
+            optimizer=type(optimizer).__name__,
+        )
 
 
 def check_parameters(parameters: Iterable[torch.Tensor]) -> None:

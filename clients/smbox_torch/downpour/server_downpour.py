@@ -33,7 +33,7 @@ from smbox.errors import ConfigError
 from smbox.optimizer import code_of, settings_of
 from smbox_torch.adapter import as_array, saved
 from smbox_torch.boxes import Array, OptimizerLike, SteppingBoxLike
-from smbox_torch.checks import check_optimizer, real, whole
+from smbox_torch.checks import check_optimizer, check_step_hooks, real, whole
 from smbox_torch.downpour.partial_push import PartialPush
 from smbox_torch.downpour.pending_update import PendingUpdate
 from smbox_torch.model.sparse_gradients import check_dense
@@ -67,9 +67,9 @@ class ServerDownpour(BoxOptimizer):
             at each push.
 
     Raises:
-        ConfigError: invalid settings, an optimizer that maximizes, SparseAdam, or several
-            learning rates without ``lr``. From ``step``: a scheduler made the learning rates
-            differ.
+        ConfigError: invalid settings, an optimizer that maximizes or has step hooks,
+            SparseAdam, or several learning rates without ``lr``. From ``step``: a scheduler
+            made the learning rates differ, or the inner optimizer got a step hook.
     """
 
     def __init__(
@@ -88,6 +88,7 @@ class ServerDownpour(BoxOptimizer):
         n_push, n_fetch = whole("n_push", n_push), whole("n_fetch", n_fetch)
         check_optimizer(optimizer)
         check_dense(optimizer)
+        check_step_hooks(optimizer, "ServerDownpour")
         if any(group.get("maximize") for group in optimizer.param_groups):
             raise ConfigError("the server steps against the gradients: negate the loss instead")
         if not isinstance(server, str):
@@ -124,6 +125,7 @@ class ServerDownpour(BoxOptimizer):
         return _server_lr(self.inner, self._lr)
 
     def _advance(self) -> None:
+        check_step_hooks(self.inner, "ServerDownpour")
         self.flat.attach_gradients()
         self._settle()
         for buffer, gathered in zip(self.flat.buffers, self.gathered, strict=True):

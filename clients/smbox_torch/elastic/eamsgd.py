@@ -65,9 +65,9 @@ class EAMSGD(EASGD):
             parameters.
 
     Raises:
-        ConfigError: another optimizer, or a setting of SGD that would be ignored. From
-            ``step``: a sparse gradient in a group with weight decay, or a scheduler or a loaded
-            state has made such a setting; nothing was changed.
+        ConfigError: another optimizer, or a setting or step hook of SGD that would be ignored.
+            From ``step``: a sparse gradient in a group with weight decay, or there is such a
+            setting (of a scheduler or a loaded state) or hook now; nothing was changed.
     """
 
     def __init__(
@@ -83,6 +83,7 @@ class EAMSGD(EASGD):
         **options: Unpack[BoxOptions],
     ) -> None:
         check_plain_sgd(optimizer, "EAMSGD", "EASGD", IGNORED)
+        checks.check_step_hooks(optimizer, "EAMSGD")
         momentum = checks.momentum(momentum)
         super().__init__(
             optimizer,
@@ -101,6 +102,7 @@ class EAMSGD(EASGD):
 
     def _advance(self) -> None:
         check_settings(self.inner, "EAMSGD", IGNORED)
+        checks.check_step_hooks(self.inner, "EAMSGD")
         self._gradients = self._decayed()
         try:
             with self._at_x():

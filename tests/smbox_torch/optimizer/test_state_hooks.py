@@ -1,4 +1,4 @@
-"""Hooks of saving and loading, of every wrapper: called once each, with the wrapper."""
+"""Hooks of saving, loading and stepping, of every wrapper."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import torch
 
 import smbox_torch
 from smbox.errors import ConfigError
+from smbox.testing.model_box import ModelBox
+from smbox_torch import EAMSGD, ServerDownpour
 from smbox_torch.optimizer.wrapped import WrappedOptimizer
 
 pytestmark = pytest.mark.shares
@@ -74,3 +76,31 @@ def test_a_load_that_fails_leaves_the_hooks_in_order(wrapper):
     assert calls == []
     wrapper.load_state_dict(state)
     assert calls == [wrapper]
+
+
+def test_a_step_hook_of_the_inner_optimizer_counts_or_is_refused(wrapper):
+    (weight, bias) = wrapper.param_groups[0]["params"]
+    before = weight.detach().clone(), bias.detach().clone()
+
+    def clear(optimizer, *_):
+        for parameter in optimizer.param_groups[0]["params"]:
+            parameter.grad.zero_()
+
+    wrapper.inner.register_step_pre_hook(clear)
+    (weight.sum() + bias.sum()).backward()
+    if isinstance(wrapper, EAMSGD | ServerDownpour):
+        with pytest.raises(ConfigError, match="register them with the"):
+            wrapper.step()
+    else:
+        wrapper.step()
+    assert torch.equal(weight, before[0])
+    assert torch.equal(bias, before[1])
+
+
+@pytest.mark.parametrize("kind", [EAMSGD, ServerDownpour])
+def test_a_step_hook_that_would_be_ignored_is_refused_at_once(kind):
+    box, sgd = ModelBox(), torch.optim.SGD(torch.nn.Linear(2, 1).parameters(), lr=0.1)
+    sgd.register_step_post_hook(lambda *_: None)
+    with pytest.raises(ConfigError, match="register them with the"):
+        kind(sgd, box, "run", workers=1)
+    assert box.regions() == []
