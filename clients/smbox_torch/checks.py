@@ -148,13 +148,20 @@ def check_step_hooks(optimizer: torch.optim.Optimizer, algorithm: str) -> None:
 def check_parameters(parameters: Iterable[torch.Tensor]) -> None:
     """Raise ConfigError for parameters whose values or memory cannot be replaced.
 
-    These have no shape yet (lazy modules), were created in ``torch.inference_mode``, or share
-    memory.
+    These have no shape yet (lazy modules), are sparse, were created in
+    ``torch.inference_mode``, or share memory.
     """
     members = list({id(parameter): parameter for parameter in parameters}.values())
     if any(map(torch.nn.parameter.is_lazy, members)):
         raise ConfigError(
             "a parameter has no shape yet: run one batch through the model, then wrap"
+        )
+    layouts = sorted({str(each.layout) for each in members} - {"torch.strided"})
+    if layouts:
+        raise ConfigError(
+            "a parameter is not dense: make it dense (nn.Embedding(sparse=True) has a dense"
+            " parameter with sparse gradients)",
+            layouts=layouts,
         )
     if torch.is_inference_mode_enabled() or any(each.is_inference() for each in members):
         raise ConfigError(
@@ -191,7 +198,7 @@ def check_model(model: Any, optimizer: torch.optim.Optimizer) -> None:
 
     Raises:
         TypeError: it is not a torch.nn.Module.
-        ConfigError: it has none of the optimizer's parameters.
+        ConfigError: it has none of the optimizer's parameters, or a buffer without values.
     """
     if model is None:
         return
@@ -200,3 +207,7 @@ def check_model(model: Any, optimizer: torch.optim.Optimizer) -> None:
     own = {id(each) for group in optimizer.param_groups for each in group["params"]}
     if own.isdisjoint(map(id, model.parameters())):
         raise ConfigError("model= has none of the optimizer's parameters: pass their model")
+    if any(buffer.is_meta for buffer in model.buffers()):
+        raise ConfigError(
+            "a buffer of model= is on 'meta', without values: initialize it first"
+        )

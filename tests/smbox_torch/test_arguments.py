@@ -147,9 +147,18 @@ def of_inference() -> torch.nn.Module:
     return torch.nn.Linear(2, 1)
 
 
+def of_layout(layout: torch.layout) -> torch.nn.Module:
+    model = torch.nn.Linear(2, 2)
+    model.weight = torch.nn.Parameter(torch.eye(2).to_sparse(layout=layout))
+    return model
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR")  # torch's own: it is in beta
 @pytest.mark.parametrize(
     ("model", "said"),
     [
+        (lambda: of_layout(torch.sparse_coo), "not dense"),
+        (lambda: of_layout(torch.sparse_csr), "not dense"),
         (tied_by_data, "share memory"),
         (overlapping, "share memory"),
         (lambda: torch.nn.LazyLinear(2), "no shape"),
@@ -170,6 +179,37 @@ def test_parameters_that_wrapping_would_part_or_cannot_write_are_refused(
     with pytest.raises(ConfigError, match=said):
         made(kind, node, run, **{key: given[key] for key in given if key in takes(kind)})
     assert node.regions() == before
+
+
+AVERAGING = ("SyncGroup", "RingAllReduce", "ParameterServer", "HybridSGD")
+
+
+@pytest.mark.parametrize(
+    ("buffer", "said"),
+    [
+        (torch.eye(2).to_sparse(), "sparse or quantized"),
+        (torch.eye(2).to(torch.float8_e4m3fn), None),
+        (torch.empty(2, device="meta"), "meta"),
+    ],
+)
+@pytest.mark.parametrize(
+    "kind", [kind for kind in NEEDED if {"optimizer", "model"} <= {*takes(kind)}]
+)
+def test_buffers_that_cannot_be_shared_stay_the_workers_own_or_are_refused(
+    node, run, kind, buffer, said
+):
+    model = torch.nn.Linear(2, 1)
+    model.register_buffer("own", buffer)
+    options = {"optimizer": torch.optim.SGD(model.parameters(), lr=0.1), "model": model}
+    if said == "meta" or (said and kind in AVERAGING):
+        with pytest.raises(ConfigError, match=said):
+            made(kind, node, run, **options)
+        return
+    with made(kind, node, run, **options) as optimizer:
+        model(torch.ones(2)).backward()
+        optimizer.step()
+        optimizer.load_state_dict(optimizer.state_dict())
+    assert model.own is buffer
 
 
 def test_nothing_is_wrapped_in_inference_mode(node, run):

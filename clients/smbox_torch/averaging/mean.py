@@ -124,8 +124,18 @@ def averaged(optimizer: torch.optim.Optimizer) -> tuple[list[torch.Tensor], list
 
 
 def buffers_of(model: torch.nn.Module | None) -> list[torch.Tensor]:
-    """Return a model's buffers, each once; empty without a model."""
-    return [] if model is None else unique(model.buffers())
+    """Return a model's buffers, each once; empty without a model.
+
+    Raises:
+        ConfigError: one cannot be copied to other ranks, because it is sparse or quantized.
+    """
+    buffers = [] if model is None else unique(model.buffers())
+    if any(each.layout is not torch.strided or each.is_quantized for each in buffers):
+        raise ConfigError(
+            "all ranks copy the buffers of model=, and one is sparse or quantized: leave out"
+            " model=, or keep it as an attribute of the module"
+        )
+    return buffers
 
 
 class GradientViews:

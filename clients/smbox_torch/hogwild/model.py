@@ -13,9 +13,12 @@ from typing import Self
 import torch
 
 from smbox.box import Box
+from smbox.dtypes import TABLE
 from smbox.errors import ConfigError
+from smbox_torch.adapter import dtype_name
 from smbox_torch.hogwild.state import share
-from smbox_torch.model.flat import count_buffers, float_buffers, unique
+from smbox_torch.model.buffers import count_buffers, float_buffers
+from smbox_torch.model.flat import unique
 
 __all__ = ["ModelTensors", "tensors_of"]
 
@@ -80,10 +83,17 @@ def tensors_of(optimizer: torch.optim.Optimizer, model: torch.nn.Module | None) 
         model: provides statistics and counts; None: only parameters are shared.
 
     Raises:
-        ConfigError: a tensor is not on the CPU.
+        ConfigError: a tensor is not on the CPU, or a parameter has a dtype that regions do not
+            support.
     """
     parameters = unique(p for group in optimizer.param_groups for p in group["params"])
     _check_on_cpu(parameters)
+    strange = sorted({dtype_name(p.dtype) for p in parameters} - {each.name for each in TABLE})
+    if strange:
+        raise ConfigError(
+            "regions do not support the dtype of a parameter: leave it out of the optimizer",
+            dtypes=strange,
+        )
     if model is None:
         return ModelTensors(parameters, [], [])
     _check_on_cpu(model.buffers())

@@ -11,13 +11,8 @@ import smbox
 from smbox.errors import ConfigError
 from smbox_torch.boxes import BoxLike, check_box
 from smbox_torch.checks import check_model
-from smbox_torch.model.flat import (
-    FlatBuffer,
-    FlatParameters,
-    count_buffers,
-    float_buffers,
-    other_buffers,
-)
+from smbox_torch.model.buffers import count_buffers, float_buffers, other_buffers
+from smbox_torch.model.flat import FlatBuffer, FlatParameters
 from smbox_torch.model.matching import names_of
 from smbox_torch.model.precision import Precision
 from smbox_torch.model.restoring import check_same_model, restore

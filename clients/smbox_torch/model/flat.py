@@ -12,7 +12,7 @@ P = number of elements of one dtype.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Any
 
 import torch
 from numpy.typing import NDArray
@@ -29,51 +29,14 @@ __all__ = [
     "FlatBuffer",
     "FlatParameters",
     "checked",
-    "count_buffers",
-    "float_buffers",
-    "named_counts",
-    "named_floats",
-    "other_buffers",
     "own_storage",
     "unique",
 ]
-
-INTEGERS: Final = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
 
 
 def unique(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
     """Return the tensors in order, tied ones once."""
     return list({id(tensor): tensor for tensor in tensors}.values())
-
-
-def named_floats(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Return a model's floating-point buffers by name."""
-    return {n: b for n, b in model.named_buffers() if b.is_floating_point() and b.numel()}
-
-
-def named_counts(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Return a model's integer buffers by name, such as the batch counts of batch norms."""
-    return {n: b for n, b in model.named_buffers() if b.dtype in INTEGERS and b.numel()}
-
-
-def float_buffers(model: torch.nn.Module) -> list[torch.Tensor]:
-    """Return a model's floating-point buffers that can be averaged: batch-norm statistics.
-
-    Buffers that contain infinities when the model is wrapped, such as masks, are excluded: they
-    are not exchanged. These must be the same buffers on all workers.
-    """
-    return unique(b for b in named_floats(model).values() if not b.isinf().any())
-
-
-def count_buffers(model: torch.nn.Module) -> list[torch.Tensor]:
-    """Return a model's integer buffers, each once, such as the batch counts of batch norms."""
-    return unique(named_counts(model).values())
-
-
-def other_buffers(model: torch.nn.Module) -> list[torch.Tensor]:
-    """Return a model's other buffers, such as the batch counts of batch norms."""
-    averaged = {id(buffer) for buffer in float_buffers(model)}
-    return unique(b for b in model.buffers() if id(b) not in averaged)
 
 
 def checked(

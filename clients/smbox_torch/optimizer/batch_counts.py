@@ -14,7 +14,8 @@ import numpy as np
 import torch
 
 from smbox_torch.boxes import Array, BoxLike, RegionLike
-from smbox_torch.model.flat import named_counts, unique
+from smbox_torch.model.buffers import named_counts
+from smbox_torch.model.flat import unique
 
 __all__ = ["BatchCounts"]
 

@@ -17,7 +17,8 @@ import torch
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox_torch.adapter import as_array, dtype_name
 from smbox_torch.boxes import Array, BoxLike, RegionLike
-from smbox_torch.model.flat import FlatBuffer, FlatParameters, float_buffers
+from smbox_torch.model.buffers import float_buffers
+from smbox_torch.model.flat import FlatBuffer, FlatParameters
 from smbox_torch.model.precision import Precision, Sender
 
 __all__ = ["Center", "Shared", "center_of_buffers", "statistics_of"]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from smbox_torch.model.flat import named_counts, named_floats
+from smbox_torch.model.buffers import named_counts, named_floats
 from smbox_torch.model.matching import Names, counterparts, namesakes
 from smbox_torch.model.others import other_parameters
 

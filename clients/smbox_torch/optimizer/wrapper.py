@@ -17,8 +17,9 @@ import torch
 
 from smbox import Member
 from smbox_torch.boxes import BoxLike
+from smbox_torch.model.buffers import count_buffers, other_buffers
 from smbox_torch.model.device import await_device
-from smbox_torch.model.flat import FlatParameters, checked, count_buffers, other_buffers
+from smbox_torch.model.flat import FlatParameters, checked
 from smbox_torch.model.matching import names_of
 from smbox_torch.model.module_slots import ModuleSlots
 from smbox_torch.model.order import order_of

@@ -7,7 +7,8 @@ from torch import nn
 
 from smbox.testing.model_box import ModelBox
 from smbox_torch.hogwild.statistics_stream import StatisticsStream
-from smbox_torch.model.flat import FlatParameters, float_buffers
+from smbox_torch.model.buffers import float_buffers
+from smbox_torch.model.flat import FlatParameters
 from smbox_torch.optimizer.batch_counts import BatchCounts
 from smbox_torch.optimizer.center import Center
 

@@ -20,14 +20,7 @@ from smbox_torch import (
     SyncEASGD,
 )
 from smbox_torch.adapter import as_array
-from smbox_torch.model.flat import (
-    FlatBuffer,
-    FlatParameters,
-    float_buffers,
-    other_buffers,
-    own_storage,
-    unique,
-)
+from smbox_torch.model.flat import FlatBuffer, FlatParameters, own_storage, unique
 
 
 def network() -> torch.nn.Sequential:
@@ -162,11 +155,6 @@ def test_a_model_whose_storage_torch_has_moved_is_found():
         flat.check()
 
 
-def test_buffers_of_batch_norm_are_taken_by_their_type():
-    assert [tuple(b.shape) for b in float_buffers(network())] == [(3,), (3,)]
-    assert [b.dtype for b in other_buffers(network())] == [torch.int64]
-
-
 def test_nothing_and_several_devices_are_refused():
     for tensors in ([], [torch.zeros(1), torch.zeros(1, device="meta")]):
         with pytest.raises(ConfigError):
@@ -212,14 +200,6 @@ def test_algorithms_go_by_the_host_twin_of_a_device(kind: type, settings: dict):
     """The worker's values and the center are those of a run whose twin is the buffer itself."""
     expected = trained(kind, settings, on_device=False)
     assert trained(kind, settings, on_device=True) == expected
-
-
-def test_buffers_without_a_mean_are_left_alone():
-    model = torch.nn.BatchNorm1d(3)
-    model.register_buffer("mask", torch.full((3, 3), -torch.inf).triu(1))
-    model.running_var.fill_(torch.nan)  # of a worker that diverged: it takes the others' values
-    assert [tuple(b.shape) for b in float_buffers(model)] == [(3,), (3,)]
-    assert [tuple(b.shape) for b in other_buffers(model)] == [(), (3, 3)]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
