@@ -291,5 +291,5 @@ class Dogwild(BoxOptimizer):
         Raises:
             SmboxError: the streamer failed, and no step has raised its error.
         """
-        if self._stream is not None and self._stream.close():
-            self.stream()
+        if self._stream is not None:
+            self._stream.close()

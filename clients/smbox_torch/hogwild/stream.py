@@ -13,6 +13,9 @@ __all__ = ["Stream"]
 class Stream:
     """Repeat a function in a thread; its exception ends the thread and is raised by ``check``.
 
+    The last call begins after :meth:`close` was called. It is in the thread, too: Ctrl-C
+    interrupts the wait for it, but not the function.
+
     Args:
         work: the function.
         pause_s: pause between two calls, in seconds.
@@ -31,9 +34,10 @@ class Stream:
 
     def _run(self) -> None:
         try:
-            while not self._stopped.is_set():
+            self._work()
+            while not self._stopped.wait(self._pause_s):
                 self._work()
-                self._stopped.wait(self._pause_s)
+            self._work()
         except BaseException as error:  # noqa: BLE001 - check raises it
             self._error = error
         finally:
@@ -50,18 +54,15 @@ class Stream:
         if error is not None:
             raise error
 
-    def close(self) -> bool:
-        """Stop after the current call; return whether the thread ran until it was stopped.
-
-        After an interrupt, a further call waits again.
+    def close(self) -> None:
+        """Stop after the current call and a last one; after an interrupt, call it again.
 
         Raises:
             BaseException: the exception that ended the thread, if it was not raised yet.
         """
-        self._was_running |= self._thread.is_alive() and not self._stopped.is_set()
+        self._was_running |= self._thread.is_alive()
         self._stopped.set()
         if self._was_running:
             self._ended.wait()  # join would not wait again (CPython 3.11)
         self._thread.join()
         self.check()
-        return self._was_running

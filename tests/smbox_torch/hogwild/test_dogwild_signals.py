@@ -1,13 +1,17 @@
 from __future__ import annotations
 
 import signal
+import threading
+import time
 
 import pytest
 import torch
 
 from smbox.errors import ConfigError
-from smbox.testing.model_box import ModelBox
+from smbox.testing.model_box import ModelBox, ModelRegion
 from smbox_torch.hogwild.dogwild import Dogwild
+
+LONG_S = 60.0
 
 
 class Struck(torch.Tensor):
@@ -40,3 +44,31 @@ def test_calls_of_a_signal_handler_inside_a_step_are_refused(pause_s):
     signal.signal(signal.SIGUSR1, before)
     assert (len(refused), opt.steps) == (4, 1)
     opt.close()
+
+
+def test_an_interrupt_in_the_last_pass_of_the_streamer_loses_no_gradient(monkeypatch):
+    box, x = ModelBox(), torch.nn.Parameter(torch.zeros(4))
+    sgd = torch.optim.SGD([x], lr=1.0)
+    opt = Dogwild(sgd, box, "run", is_master=False, workers=1, pause_s=1e6)
+    deadline_s = time.monotonic() + LONG_S
+    while opt.stats().exchanges < 1:
+        assert time.monotonic() < deadline_s
+    x.grad = torch.ones(4)
+    opt.step()
+    release, accumulate = threading.Event(), ModelRegion.accumulate
+    main = threading.main_thread().ident
+    interrupt = threading.Timer(0.1, signal.pthread_kill, [main, signal.SIGINT])
+
+    def slow(region, *args, **options):
+        interrupt.start()
+        assert release.wait(LONG_S)
+        return accumulate(region, *args, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ModelRegion, "accumulate", slow)
+        with pytest.raises(KeyboardInterrupt):
+            opt.finish()
+    interrupt.join()
+    release.set()
+    opt.finish()
+    assert box.attach("run.gradients.float32").get().tolist() == [1.0] * 4
