@@ -17,7 +17,6 @@ from smbox.address import GlobalAddress
 from smbox.box import Box
 from smbox.client.transfer import Call
 from smbox.errors import (
-    AddressRangeError,
     ConfigError,
     PeerLostError,
     RegionFreedError,
@@ -79,7 +78,7 @@ class Node:
         """Return whether a region of this node was freed."""
         try:
             self.control.locate(info.address, self.paths.request_s(deadline_s))
-        except (RegionFreedError, AddressRangeError):
+        except RegionFreedError:
             return True
         return False
 
@@ -241,7 +240,7 @@ def _check_part(nodes: Nodes, name: str, part: RegionInfo, deadline_s: float | N
             )
         try:
             node.control.locate(part.address, node.paths.request_s(deadline_s))
-        except (AddressRangeError, RegionFreedError) as error:
+        except RegionFreedError as error:
             raise RegionFreedError(
                 "a part of this region was freed: free the region (smbox rm) and create it"
                 " again",

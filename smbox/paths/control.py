@@ -148,7 +148,7 @@ class ControlPath:
             after = int(found[-1].address) if found else -1
             page = self._ask(Op.LIST, messages.ListRegions(after=after), timeout_s)
             found += [self._info(body) for body in page.regions]
-            if not page.more or not page.regions:
+            if not page.more:
                 return found
 
     def stats(self, timeout_s: float) -> dict[str, Any]:

@@ -140,7 +140,6 @@ class PathPair(Exclusive):
         self, info: RegionInfo, version: int, timeout_s: float | None, *, op: str = "wait"
     ) -> int:
         """Wait until a region has a version, as a blocking verb does; return its version."""
-        self.seconds(timeout_s)  # checked before anything begins
         work = self.data(info).wait_version(info, version)
         return Handle(op, work, lambda: work.found, self.timeout_s).finish(timeout_s)
 
