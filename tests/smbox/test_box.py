@@ -126,9 +126,9 @@ def test_raw_addresses_are_checked(box):
     box.put(region[1:2].address, np.int32(9))
     assert box.get(region.address, 16).view(np.int32).tolist() == [0, 9, 2, 3]
     assert box.get(region.address, 0).size == 0
-    for nbytes in (-4, 20, 3):
+    for first, nbytes in ((0, -4), (0, 20), (0, 3), (2, 4)):
         with pytest.raises(AddressRangeError):
-            box.get(region.address, nbytes)
+            box.get(region.address + first, nbytes)
     with pytest.raises(AddressRangeError):
         box.put(region.address + 12, np.zeros(2, np.int32))
     with pytest.raises(TypeError, match="dtype"):

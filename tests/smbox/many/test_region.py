@@ -155,6 +155,7 @@ def test_rows_come_in_the_order_of_the_caller(region):
     assert region.get().tolist() == wanted.tolist()
     region[3:].rows([6, 0, 6]).put(np.array([[1, 1], [2, 2], [3, 3]], np.float32))
     assert region.rows([9, 3]).get().tolist() == [[3, 3], [2, 2]]
+    assert region[3:].rows([6, 0, 2]).get().tolist() == region.get()[[9, 3, 5]].tolist()
 
 
 def test_only_the_nodes_of_the_rows_are_asked(region, team):

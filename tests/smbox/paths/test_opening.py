@@ -58,6 +58,12 @@ def test_a_socket_that_this_user_cannot_open_is_called_that(tmp_path):
         open_remote(config)
 
 
+def test_a_key_is_read_only_for_tcp():
+    config = ClientConfig("ipc://@nobody-listens-here", key="missing.key", timeout_s=0.05)
+    with pytest.raises(ConnectError, match="no memory node answers"):
+        open_remote(config)
+
+
 def test_who_cannot_read_the_cookie_is_refused(node):
     unlink(layout.name_of(node.name, "cookie"))
     with pytest.raises(AccessDeniedError, match="as its user, or start it with --keys"):
@@ -93,6 +99,19 @@ def test_a_node_that_stays_silent_is_one_error(node, monkeypatch):
     assert isinstance(error, ConnectError)
     assert "no memory node answers" in str(error)
     assert shown(error) == 1
+
+
+def test_a_node_that_answers_late_is_connected(node, monkeypatch):
+    monkeypatch.setattr(opening, "SILENCE_S", 0.02)
+    node.is_down = True
+
+    def diagnose(_deadline_s):
+        node.is_down = False  # nothing else makes the node answer
+
+    config = replace(CONFIG, timeout_s=5.0)
+    remote = open_over(node.connect, "inproc://node", config, diagnose)
+    assert remote.control.node.name == node.name
+    remote.control.close()
 
 
 def named(frames, answers):

@@ -135,6 +135,41 @@ def test_what_is_open_at_exit_is_closed():
     assert logs() == [(["bye", "close"], ["bye", "close"])]
 
 
+def test_all_nodes_are_told_at_exit_before_any_is_waited_for():
+    told = []
+
+    class Told(Fake):
+        def say_bye(self):
+            told.append("bye")
+
+        def close(self):
+            told.append("close")
+
+    pairs = [PathPair(CONFIG, lambda _: OpenPaths(Told(), Told())) for _ in range(2)]
+    for each in pairs:
+        each.data()
+    pair._close_all()
+    assert told[:4] == ["bye"] * 4
+    assert told.count("close") == 4
+
+
+def test_a_search_by_address_uses_time_of_its_call():
+    known = RegionInfo(
+        "r", dtypes.by_name("int8"), (), address=GlobalAddress(4096), node_uuid=bytes(16)
+    )
+
+    class Directory(Fake):
+        def locate(self, address, timeout_s):
+            assert 0.0 < timeout_s <= 9.0
+            return known
+
+    found = PathPair(CONFIG, lambda _: OpenPaths(Directory(), Fake()))
+    _, first, left_s = found.locate(4096, 1, 9.0)
+    assert first == 0
+    assert 0.0 < left_s < 9.0
+    assert found.locate(4096, 1, None)[2] is None
+
+
 def test_a_call_waits_as_long_as_it_was_told_or_as_the_settings_say():
     found = PathPair(CONFIG, open_fake)
     assert (found.seconds(None), found.seconds(0.5), found.seconds(0.0)) == (3.0, 0.5, 0.0)
