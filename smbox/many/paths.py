@@ -108,13 +108,10 @@ class Share(Tracked):
         """Start the share unless it was started; record the error if that fails."""
         request, self._request = self._request, None
         if request is not None:
-            self.work = _Starting()
             try:
                 self.work = self.node.paths.work_of(request)
                 self.work.begin()
             except SmboxError as error:
-                if isinstance(self.work, _Starting):
-                    self.work = Work()  # nothing was started
                 self.work.cancel()
                 self.fail(error)
 
@@ -133,18 +130,6 @@ class Share(Tracked):
         if (offset := self._offset) is None:
             return []
         return [(first + offset, limit + offset) for first, limit in self.work.ranges_done()]
-
-
-class _Starting(Work):
-    """Stands for a share whose start was interrupted: its effect stays unknown."""
-
-    def advance(self, deadline_s: float) -> bool:  # noqa: ARG002 - there is nothing to drive
-        """Return False: the effect stays unknown."""
-        return False
-
-    def outcome(self) -> str:
-        """Return "unknown"."""
-        return "unknown"
 
 
 class ManyWork(Group[Share]):
@@ -222,7 +207,6 @@ class VersionSum(Work):
                 return False
             self.found = sum(versions)
             if self.found >= self._wanted:
-                self.cancel()
                 return True
             if not self._any_changes(versions, deadline_s):
                 return False

@@ -88,3 +88,15 @@ def test_a_put_whose_signal_is_refused_is_not_done(box, team, inside):
     assert region.get().tolist() == X.tolist()
     region.put(0 * X, signal=counter)
     assert counter.value == 3
+
+
+def test_a_wait_inside_a_call_on_one_node_tells_nothing_of_the_request(box, team, inside):
+    region = box.create("w", init=0 * X, layout="striped")
+    single = box.create(team.name_on(5), init=X)
+    team.nodes[5].is_down = True
+    handle = region.put_nb(X)
+    team.nodes[5].is_down = False
+    (error,) = inside(team.nodes[5], handle.wait, single.get)
+    assert "outcome" not in error.facts
+    handle.wait()
+    assert region.get().tolist() == X.tolist()

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections import deque
 
 import numpy as np
 import pytest
 
 from smbox.errors import ConfigError, LayoutMismatchError, RequestTimeoutError
+from smbox.many.paths import VERSION_TURN_S
+from smbox.wire.codec import decode_request
+from smbox.wire.ops import Op
 
 X = np.arange(20, dtype=np.float32).reshape(10, 2)
 
@@ -19,6 +24,19 @@ def region(box):
 
 def lies(region):
     return [(part.node, part.first_row, part.limit_row) for part in region.parts]
+
+
+def answer_late(node, delay_s):
+    """Let a node answer after a time."""
+    handle, late = node.hub._handler, deque()
+
+    def handler(connection, frames):
+        now_s = time.monotonic()
+        late.extend((now_s + delay_s, answer) for answer in handle(connection, frames))
+        while late and late[0][0] <= now_s:
+            yield late.popleft()[1]
+
+    node.hub._handler = handler
 
 
 def test_a_region_is_cut_by_rows_over_all_nodes(region, box):
@@ -90,6 +108,33 @@ def test_a_wait_ends_when_the_sum_is_reached(region):
         region[9:].accumulate(X[9:])
     waiter.join(60)
     assert found == [before + 4]
+
+
+def test_a_wait_that_ends_keeps_the_connections_to_the_other_nodes(region, team):
+    """They were dropped, and each wait was followed by a handshake with every node."""
+
+    def hellos():
+        seen = [frames for node_id in (0, 1) for frames in team.nodes[node_id].seen]
+        return sum(decode_request(frames).op is Op.HELLO for frames in seen)
+
+    before, version = hellos(), region.version
+    change = threading.Timer(0.1, region[9:].accumulate, [X[9:]])
+    change.start()
+    region.wait(version + 1)
+    change.join()
+    assert region.get().tolist() == [*X[:9].tolist(), *(2 * X[9:]).tolist()]
+    assert hellos() == before
+
+
+def test_a_wait_ends_at_nodes_that_answer_later_than_its_turn(region, team):
+    """Each turn would begin another wait, whose answer comes too late."""
+    for node in team.nodes.values():
+        answer_late(node, 3 * VERSION_TURN_S)
+    version = region.version
+    change = threading.Timer(0.2, region[9:].accumulate, [X[9:]])
+    change.start()
+    assert region.wait(version + 1, timeout_s=10.0) == version + 1
+    change.join()
 
 
 def test_what_is_of_one_moment_or_one_memory_is_of_one_part(region):
