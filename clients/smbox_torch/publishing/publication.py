@@ -29,7 +29,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from smbox import Box, ConfigError, LimitError, RegionFreedError, RegionNotFoundError, dtypes
+from smbox import Box, ConfigError, LimitError, RegionFreedError, dtypes
 from smbox_torch.adapter import dtype_name
 
 __all__ = [
@@ -153,7 +153,7 @@ class Layout(msgspec.Struct, frozen=True):
         for name, tensor in state.items():
             _check(name, tensor)
             chosen = dtype if dtype is not None and tensor.is_floating_point() else tensor.dtype
-            first = places.setdefault(identity(name, tensor), at)
+            first = places.setdefault(identity(tensor), at)
             entry = Entry(name, dtype_name(chosen), tuple(tensor.shape), first)
             entries.append(entry)
             at = max(at, -(-entry.limit // ALIGN_NBYTES) * ALIGN_NBYTES)
@@ -210,8 +210,8 @@ def free_terms(box: Box, name: str, before: int, but: tuple[str, ...] = ()) -> N
     for info in box.regions():
         found = regions.fullmatch(info.name)
         if found and int(found[1]) < before and info.name not in but:
-            with contextlib.suppress(RegionFreedError, RegionNotFoundError):
-                box.free(info)  # unless another process did
+            with contextlib.suppress(RegionFreedError):  # by another process
+                box.free(info)
 
 
 def state_of(source: Source) -> dict[str, torch.Tensor]:
@@ -226,9 +226,9 @@ def state_of(source: Source) -> dict[str, torch.Tensor]:
 def runs(entries: Iterable[Entry]) -> list[tuple[int, int]]:
     """Merge the bytes of entries into ranges ``first, limit``, ascending."""
     found: list[tuple[int, int]] = []
-    for first, limit in sorted((entry.first, entry.limit) for entry in entries if entry.nbytes):
+    for first, limit in sorted((entry.first, entry.limit) for entry in entries):
         if found and first < found[-1][1] + ALIGN_NBYTES:
-            found[-1] = found[-1][0], max(found[-1][1], limit)
+            found[-1] = found[-1][0], limit
         else:
             found.append((first, limit))
     return found
@@ -251,7 +251,6 @@ def _check(name: Any, tensor: Any) -> None:
     if (
         tensor.layout is not torch.strided
         or tensor.device.type == "meta"
-        or tensor.is_quantized
         or dtype_name(tensor.dtype) not in {dtype.name for dtype in dtypes.TABLE}
     ):
         raise ConfigError(
@@ -284,10 +283,8 @@ def has_no_memory(tensor: torch.Tensor) -> bool:
     return tensor.numel() > 0 and tensor.data_ptr() == 0
 
 
-def identity(name: str, tensor: torch.Tensor) -> tuple[Any, ...]:
-    """Return a key that tied parameters share; for tensors without elements, their name."""
-    if not tensor.numel():
-        return (name,)
+def identity(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """Return a key that tied parameters share."""
     place = tensor.device, tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype
     return *place, tensor.is_neg()  # z.conj().imag has the same memory as z.imag
 

@@ -177,7 +177,7 @@ class Pull:
         for name, tensor in state.items():
             if not tensor.numel():
                 continue
-            first = chosen.setdefault(identity(name, self._into[name]), name)
+            first = chosen.setdefault(identity(self._into[name]), name)
             if not _are_same(state[first], tensor):
                 raise LayoutMismatchError(
                     "the target has one tensor for published ones with different values (tied"
