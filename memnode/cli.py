@@ -77,7 +77,7 @@ def parser() -> argparse.ArgumentParser:
         type=int,
         metavar="N",
         help="start N nodes (1 to 256), one process each, with consecutive ids, ports and"
-        " names; --memory is the limit of each",
+        " names; --memory is the limit of each (default: they share the free space)",
     )
     add("--json", action="store_true", help="print the ready line as a JSON object")
     add("--keep", action="store_true", help="leave the memory in place on a clean stop")

@@ -21,7 +21,7 @@ from functools import partial
 from typing import Final
 
 from memnode.config import Bind, NodeConfig
-from memnode.server import Wakeup
+from memnode.server import Wakeup, default_memory
 from smbox.errors import ConfigError, SmboxError
 from smbox.limits import refusal
 from smbox.memory import layout, process
@@ -44,6 +44,8 @@ class StartError(SmboxError):
 def members(config: NodeConfig, count: int) -> list[NodeConfig]:
     """Return the configuration of each node, with consecutive ids, ports and names.
 
+    Without a memory limit, the nodes share what is free.
+
     Args:
         config: of the first node; each node's index is appended to the name.
         count: number of nodes.
@@ -53,7 +55,7 @@ def members(config: NodeConfig, count: int) -> list[NodeConfig]:
     """
     if not 1 <= count <= NODES_MAX:
         raise ConfigError(f"a group has 1 to {NODES_MAX} nodes", nodes=count)
-    return [
+    nodes = [
         replace(
             config,
             binds=tuple(_shifted(bind, index) for bind in config.binds),
@@ -62,6 +64,11 @@ def members(config: NodeConfig, count: int) -> list[NodeConfig]:
             parent_pid=None,  # the group stops its nodes
         )
         for index in range(count)
+    ]
+    if config.memory_nbytes is not None:
+        return nodes
+    return [
+        replace(node, memory_nbytes=default_memory(node.known_name, count)) for node in nodes
     ]
 
 

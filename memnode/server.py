@@ -258,20 +258,28 @@ class NodeServer:
                 )
 
     def _memory_nbytes(self, name: str) -> int:
-        kept_nbytes = used_nbytes(name)  # of an earlier run
-        free_nbytes = room_nbytes()
         limit_nbytes = self.config.memory_nbytes
         if limit_nbytes is None:
-            return kept_nbytes + int(free_nbytes * MEMORY_SHARE)
-        if limit_nbytes > kept_nbytes + free_nbytes:
+            return default_memory(name)
+        room = used_nbytes(name) + room_nbytes()
+        if limit_nbytes > room:
             _LOG.warning(
                 "the memory limit is %d bytes, but /dev/shm has room for %d: clients get"
                 " OutOfMemoryError there; lower --memory, or enlarge /dev/shm (mount -o"
                 " remount,size=..., docker run --shm-size=...)",
                 limit_nbytes,
-                kept_nbytes + free_nbytes,
+                room,
             )
         return limit_nbytes
+
+
+def default_memory(name: str | None, count: int = 1) -> int:
+    """Return the memory limit of each of ``count`` nodes that start together without one.
+
+    Each has an equal share of what is free, and its memory of an earlier run.
+    """
+    kept_nbytes = 0 if name is None else used_nbytes(name)
+    return kept_nbytes + int(room_nbytes() * MEMORY_SHARE) // count
 
 
 def _fresh_name(port: str) -> str:

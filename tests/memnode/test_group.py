@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 import smbox
-from memnode import group
+from memnode import group, server
 from memnode.cli import EXIT_ADDRESS, EXIT_CLEAN, EXIT_CONFIG, EXIT_FAILED, EXIT_MEMORY, main
 from memnode.config import Bind, NodeConfig
 from memnode.group import arguments_of, members
@@ -95,6 +95,17 @@ def test_ids_ports_and_names_follow_one_another():
         0,
         0,
     ]
+
+
+def test_nodes_without_a_limit_share_what_is_free(monkeypatch):
+    """Each took most of it: together they promised more memory than there is."""
+    kept = {"lab-0": 100 << 20, "lab-1": 0}
+    monkeypatch.setattr(server, "used_nbytes", kept.__getitem__)
+    monkeypatch.setattr(server, "room_nbytes", lambda: 1000 << 20)
+    made = members(NodeConfig((Bind.parse(FREE),), name="lab"), 2)
+    assert [each.memory_nbytes >> 20 for each in made] == [550, 450]
+    unnamed = members(NodeConfig((Bind.parse(FREE),)), 3)
+    assert [each.memory_nbytes >> 20 for each in unnamed] == [300] * 3
 
 
 def test_a_group_that_cannot_be_is_refused(capsys):
