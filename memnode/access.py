@@ -37,7 +37,6 @@ NEEDED: Final[dict[Op, Role]] = (
 ZAP_ENDPOINT: Final = "inproc://zeromq.zap.01"
 ZAP_DOMAIN: Final = b"smbox"
 ZAP_VERSION: Final = b"1.0"
-ZAP_FRAMES: Final = 7  # version, request id, domain, address, identity, mechanism, credentials
 
 STRANGERS_RATE: Final = 200.0
 """Average number of handshakes of unknown keys that are answered in a second."""
@@ -228,13 +227,16 @@ class ZapHandler:
             asked = self.socket.recv_multipart(zmq.NOBLOCK)
         except zmq.Again:
             return
-        request = asked[1] if len(asked) > 1 else b""
-        status, text, user = self._judge(asked, now_s)
-        self.socket.send_multipart([ZAP_VERSION, request, status, text, user, b""])
+        self.socket.send_multipart([ZAP_VERSION, asked[1], *self._judge(asked, now_s), b""])
 
     def _judge(self, asked: list[bytes], now_s: float) -> tuple[bytes, bytes, bytes]:
-        """Return status code, status text and user id of the answer."""
-        is_curve = len(asked) == ZAP_FRAMES and asked[5] == b"CURVE" and len(asked[6]) == 32
+        """Return status code, status text and user id of the answer.
+
+        Args:
+            asked: version, request id, domain, address, identity, mechanism, credentials.
+            now_s: monotonic seconds.
+        """
+        is_curve = asked[5] == b"CURVE" and len(asked[6]) == 32
         user = z85.encode(asked[6]) if is_curve else b""
         if is_curve and self._access.find_now(user.decode()) is not None:
             return b"200", b"", user
@@ -247,7 +249,7 @@ class ZapHandler:
         self._allowed -= 1
         self._refused += 1
         if now_s - self._logged_s >= REFUSED_LOG_S:
-            address = asked[3].decode(errors="replace") if len(asked) > 3 else "?"
+            address = asked[3].decode(errors="replace")
             _LOG.warning("refused %d handshakes, the last from %s", self._refused, address)
             self._refused, self._logged_s = 0, now_s
         return b"400", b"this key is not authorised", b""

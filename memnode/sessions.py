@@ -121,7 +121,6 @@ class Sessions:
         """
         context = self.context
         del context.connected[channel.connection]
-        context.pending.pop(channel.connection, None)
         channel.close()
         context.registry.drop_unpublished(channel.key, only_scratch=True)
 
