@@ -68,6 +68,26 @@ def test_a_region_is_published_under_a_name_of_the_present_prefix(guarded_bench,
     assert asked.status is Status.ACCESS_DENIED
 
 
+@pytest.mark.parametrize("role", [Role.READ, Role.WRITE])
+def test_only_an_admin_publishes(guarded_bench, role):
+    bench, enter = guarded_bench
+    admin = enter(Role.ADMIN)
+    publish = Publish(address=admin.create("w", publish=False).body.address)
+    assert enter(role).ask(Op.PUBLISH, body=publish).status is Status.ACCESS_DENIED
+    assert bench.peer().ask(Op.ATTACH, body=Attach(name="w")).status is Status.REGION_NOT_FOUND
+    assert admin.ask(Op.PUBLISH, body=publish).status is Status.OK
+
+
+def test_an_address_is_found_by_the_name_of_its_region(guarded_bench):
+    bench, enter = guarded_bench
+    own, other = (bench.peer().create(name).body.address for name in ("run/a", "other"))
+    told = [
+        enter(Role.READ, "run/").ask(Op.ATTACH, body=Attach(address=address)).status
+        for address in (own, other)
+    ]
+    assert told == [Status.OK, Status.ACCESS_DENIED]
+
+
 def test_an_admin_frees_only_names_that_begin_with_its_prefix(guarded_bench):
     bench, enter = guarded_bench
     admin = enter(Role.ADMIN, "run/")

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from contextlib import closing
+
 from memnode import sessions
 from memnode.sessions import EXPIRY_S
 from smbox.wire.messages import Empty
@@ -33,6 +35,35 @@ def test_another_hello_on_a_connection_replaces_its_session(bench, peer):
     assert bench.node.context.facts()["channels"] == 2
     assert is_known(peer)
     assert not is_known(other)
+
+
+def test_another_hello_on_a_connection_ends_what_its_session_has_begun(bench, peer):
+    region = peer.create("w").body.address
+    assert peer.ask(Op.SNAPSHOT, address=region, nbytes=32).error is None
+    assert len(bench.memory.regions) == 2
+    peer.client_id = bytes(16)
+    assert peer.hello().status is Status.OK
+    assert [*bench.memory.regions] == [region]
+
+
+def test_a_greeting_without_a_nonce_proves_nothing(bench):
+    assert bench.peer(hello=False).hello(nonce=b"").status is Status.ACCESS_DENIED
+
+
+def test_the_silence_of_a_channel_begins_again_with_the_node(bench, peer):
+    bench.now_s = 10 * EXPIRY_S
+    bench.restart()
+    bench.tick(after_s=2.0)
+    assert come_back(bench, peer)[1].body.resumed
+
+
+def test_a_silent_peer_is_probed_once_in_its_time(bench):
+    probed = []
+    settings = {"is_connected": lambda connection: not probed.append(connection)}
+    with closing(type(bench)(f"{bench.name}-probing", **settings)) as probing:
+        probing.peer()
+        probing.tick(after_s=4.0 * sessions.SILENT_S)
+    assert 3 <= len(probed) <= 4
 
 
 def test_channels_of_a_client_are_sessions_of_their_own(bench, peer):

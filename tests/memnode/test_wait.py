@@ -107,6 +107,7 @@ def test_one_connection_cannot_wait_without_end(bench, peer, address):
     begin_wait(peer, address, 1)
     assert peer.reply().status is Status.LIMIT
     peer.send(encode_request(first))  # it replaces itself
+    assert bench.waiting(peer)
     begin_wait(bench.peer(), address, 1)
     assert waits_now(bench) == WAITS_MAX + 1
 

@@ -1,15 +1,17 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import signal
 import threading
 import time
+import weakref
 
 import numpy as np
 import pytest
 
-from smbox.errors import PeerLostError, RegionFreedError
+from smbox.errors import PeerLostError, RegionFreedError, RequestTimeoutError
 from smbox.memory.kernels import KernelCode
 from smbox.wire.codec import decode_request
 from smbox.wire.header import LONG_NBYTES_MAX
@@ -158,3 +160,28 @@ def test_a_forked_child_waits_for_no_thread_of_its_parent(client):
         go_on.set()
         holder.join()
     client.finish(work)
+
+
+def test_arrays_of_verbs_that_time_out_at_a_lost_node_are_not_kept(node, boxes):
+    region = boxes().create("r", 4)
+    region.get()
+    node.is_down = True
+    arrays = []
+    for _ in range(4):
+        x = np.ones(4, np.float32)
+        arrays.append(weakref.ref(x))
+        with pytest.raises(RequestTimeoutError):
+            region.put(x, timeout_s=0.05)
+    del x
+    gc.collect()
+    assert [array() for array in arrays[1:]] == [None] * 3  # the first was in flight
+
+
+def test_flush_says_nothing_of_what_a_call_has_raised(boxes):
+    box, ones = boxes(), np.ones(4, np.float32)
+    freed = box.create("freed", 4)
+    box.free(freed)
+    for call in (lambda: freed.put(ones), lambda: freed.put_nb(ones).wait()):
+        with pytest.raises(RegionFreedError):
+            call()
+        box.flush()

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import gc
 import threading
 import time
+import weakref
 
+import numpy as np
 import pytest
 
 from smbox.deadline import ANSWER_MIN_S, deadline_of
@@ -162,3 +165,16 @@ def test_shapes_that_no_region_can_have(client, shape):
     spec = CreateRequest("v", info.dtype, shape)
     with pytest.raises(LimitError):
         client.control.create(spec, WAIT_S, new_token())
+
+
+def test_a_create_keeps_no_reference_to_the_callers_array(boxes):
+    """It was part of a cycle: until it was collected, its memory was not free."""
+    box, x = boxes(), np.ones(8, np.float32)
+    array = weakref.ref(x)
+    gc.disable()
+    try:
+        box.create("some", init=x, exist_ok=True)
+        del x
+        assert array() is None
+    finally:
+        gc.enable()

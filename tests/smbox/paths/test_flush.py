@@ -30,6 +30,15 @@ def test_flush_tells_what_failed_unseen(box, held):
     assert kept.get().tolist() == [1, 1, 1, 1]
 
 
+def test_flush_says_nothing_of_what_a_call_has_raised(box):
+    freed, ones = box.create("freed", shape=(4,)), np.ones(4, np.float32)
+    box.free(freed)
+    for call in (lambda: freed.put(ones), lambda: freed.put_nb(ones).wait()):
+        with pytest.raises(RegionFreedError):
+            call()
+        box.flush()
+
+
 def test_flush_tells_what_failed_in_a_thread_that_has_ended(box):
     kept, freed = box.create("kept", shape=(4,)), box.create("freed", shape=(4,))
     ones = np.ones(4, np.float32)
