@@ -228,7 +228,6 @@ class Channel(ThreadQueue[Transfer]):
             facts = {} if reply.error is None else reply.error.facts
             self._parked = {name: facts[name] for name in HOLDER_FACTS if name in facts}
         elif reply.status is Status.GAP:
-            flight.check_gap(message)
             connection.lose()  # a message before it was lost
         elif reply.status is Status.SESSION_EXPIRED:
             raise SessionExpiredError("the node has ended this session", outcome="unknown")

@@ -110,13 +110,6 @@ class Flight:
             is_next = is_next and message.op is Op.WAIT
         return None, False
 
-    def check_gap(self, message: Message) -> None:
-        """Raise SessionExpiredError if the node lacks changes that it had acknowledged."""
-        if message.before <= self.acknowledged:
-            raise SessionExpiredError(
-                "the node lost changes that it had acknowledged", outcome="unknown"
-            )
-
     def answer(self, message: Message, reply: Reply) -> None:
         """Give a reply to its message, and remove the message.
 

@@ -7,7 +7,12 @@ import time
 import numpy as np
 import pytest
 
-from smbox.errors import RemoteError, RemoteProtocolError, RequestTimeoutError
+from smbox.errors import (
+    RemoteError,
+    RemoteProtocolError,
+    RequestTimeoutError,
+    SessionExpiredError,
+)
 from smbox.testing.script_node import ScriptNode
 from smbox.testing.welcome import welcome
 from smbox.wire.codec import Reply, decode_request, encode_reply, refuse
@@ -89,3 +94,23 @@ def test_what_is_said_of_a_held_stripe_displaces_no_fact_of_ours(script, asked):
         work.answer(0.0)
     facts = caught.value.facts
     assert (facts["op"], facts["timeout_s"], facts["holder_pid"]) == ("get", 0.0, 7)
+
+
+def test_a_node_without_an_answer_ends_the_session(script):
+    """The change was applied, so numbers that go on behind it would repeat those of others."""
+    works = [script.transfer(0, Op.FETCH, 1) for _ in range(2)]
+    for work in works:
+        work.begin()
+    first = script.wire.sent.popleft()
+    expired = SessionExpiredError("the ring keeps no answer")
+    script.wire.reply(refuse(first, expired, applied=2, status=Status.SESSION_EXPIRED))
+    script.move()
+    for work in works:
+        with pytest.raises(SessionExpiredError) as caught:
+            work.advance(0.0)
+        assert caught.value.facts["outcome"] == "unknown"
+    script.move()
+    script.wire.welcome(welcome(applied=2, resumed=True))
+    script.move()
+    script.transfer(0, Op.ACCUMULATE, 1).begin()
+    assert script.wire.sent.popleft().number == 3
