@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -94,7 +95,9 @@ def test_a_mark_that_comes_after_a_renewal_expires_nobody(row):
     lease.renew()
     assert not expire(row, stood_still)
     assert is_held(words(row)[:1])[0]
-    assert expire(row, int(words(row)[0]))
+    stood_still = int(words(row)[0])
+    for _ in range(2):  # two observers
+        assert expire(row, stood_still)
     assert not is_held(words(row)[:1])[0]
 
 
@@ -135,6 +138,33 @@ def test_a_place_left_before_a_renewal_of_another_thread_is_not_taken_again(row)
     with pytest.raises(LeaseLostError, match="left"):
         lease.renew()
     assert generations(words(row)).tolist() == [1] * 4
+
+
+def test_an_expired_place_that_another_takes_during_a_renewal_is_lost(row):
+    """Else both would hold it until the next renewal."""
+    lease = taken(Meddled(row))
+    expire(row, int(words(row)[0]))
+    lease.row.meddle = lambda: taken(row, generation=1)
+    with pytest.raises(LeaseLostError, match="another process"):
+        lease.renew()
+    assert not lease.is_held
+
+
+def test_an_expired_place_left_while_it_is_taken_again_is_free(row):
+    lease = taken(row)
+    expire(row, int(words(row)[0]))
+
+    class Left(Meddled):
+        def fetch_and_op(self, *arguments, **settings):
+            lease.row = row
+            lease.leave()
+            return super().fetch_and_op(*arguments, **settings)
+
+    lease.row = Meddled(row)
+    lease.row.meddle = lambda: setattr(lease, "row", Left(row))
+    with pytest.raises(LeaseLostError, match="left"):
+        lease.renew()
+    assert not is_held(words(row)[:1])[0]
 
 
 def test_a_holder_asks_the_node_after_its_host_was_suspended(row, monkeypatch):
@@ -246,6 +276,23 @@ def test_a_forked_child_holds_nothing(row):
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     np.testing.assert_array_equal(words(row), before)
     lease.renew()
+
+
+def test_a_forked_child_waits_for_no_thread_of_its_parent(row, monkeypatch):
+    """Its copy of a mutex that a thread held at the fork is never released."""
+    lease, is_over = taken(row), threading.Event()
+    thread = threading.Thread(target=lease._mutex.holding, args=(None, is_over.wait))
+    thread.start()
+    try:
+        monkeypatch.setattr(os, "getpid", lambda: 1)
+        deadline_s = time.monotonic() + 0.2
+        for use in (lease.renew, partial(lease.set, 0, 1)):
+            with pytest.raises(LeaseLostError, match="parent"):
+                use(deadline_s=deadline_s)
+    finally:
+        monkeypatch.undo()
+        is_over.set()
+        thread.join()
 
 
 def test_the_mark_of_who_left_is_above_every_count_of_renewals():

@@ -97,6 +97,8 @@ def test_a_waiter_learns_who_holds_the_lock_and_takes_nothing(box):
     assert first.holder().pid == os.getpid()
     first.release()
     assert first.holder() is None
+    with pytest.raises(LeaseLostError):
+        first.release()
     second.acquire(timeout_s=WAIT_S)
     second.release()
 

@@ -55,3 +55,9 @@ def test_a_prefix_leaves_room_for_what_is_appended(box, letter):
         check_prefix(letter * (128 // nbytes + 1))
     with smbox.join(box, letter * (184 // nbytes)):
         assert len(box.regions()) == 2
+
+
+def test_a_lock_of_an_impossible_lease_creates_nothing(box):
+    with pytest.raises(ConfigError):
+        box.lock("door", lease_s=0.0)
+    assert box.regions() == []

@@ -97,7 +97,7 @@ def test_what_is_said_of_a_held_stripe_displaces_no_fact_of_ours(script, asked):
 
 
 def test_a_node_without_an_answer_ends_the_session(script):
-    """The change was applied, so numbers that go on behind it would repeat those of others."""
+    """Else later changes would go on with its numbers, and their requests would fail, too."""
     works = [script.transfer(0, Op.FETCH, 1) for _ in range(2)]
     for work in works:
         work.begin()
@@ -110,7 +110,18 @@ def test_a_node_without_an_answer_ends_the_session(script):
             work.advance(0.0)
         assert caught.value.facts["outcome"] == "unknown"
     script.move()
-    script.wire.welcome(welcome(applied=2, resumed=True))
+    script.wire.welcome(welcome())
     script.move()
     script.transfer(0, Op.ACCUMULATE, 1).begin()
-    assert script.wire.sent.popleft().number == 3
+    assert script.wire.sent.popleft().number == 1
+
+
+@pytest.mark.parametrize("status", [Status.GAP, Status.NO_SESSION])
+def test_who_is_told_that_a_message_was_lost_connects_again_at_once(script, asked, status):
+    _, request = asked
+    script.wire.reply(refuse(request, RemoteError("lost"), status=status))
+    script.move()
+    script.wire.welcome(welcome(resumed=True))
+    script.move()
+    assert len(script.wires) == 2
+    assert script.wire.sent.popleft().op is Op.GET
