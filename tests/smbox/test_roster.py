@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from smbox import roster
 from smbox.errors import RequestTimeoutError
 from smbox.lease import Lease, expire
+from smbox.region import Region
 from smbox.roster import Roster
 
 WAIT_S = 60.0
@@ -40,12 +41,25 @@ def test_a_member_does_not_expire_itself(box, join, die):
         assert member.count == 1
 
 
+def silent(*_, **__):
+    raise RequestTimeoutError("the node did not answer")
+
+
+def test_nobody_expires_by_looks_between_which_one_failed(box, join, die, monkeypatch):
+    """The holder may have been as unable to renew as the observer was to read."""
+    die(join(box, lease_s=0.1))
+    observer = Roster(box, "run")
+    for _ in range(8):
+        time.sleep(0.03)
+        with monkeypatch.context() as patch:
+            patch.setattr(Region, "get", silent)
+            with pytest.raises(RequestTimeoutError):
+                observer.read()
+        assert observer.read().alive() == [0]
+
+
 def test_nobody_expires_while_the_node_does_not_answer(box, join, die, monkeypatch):
     """Mapped memory is read then, but members on other hosts cannot renew their leases."""
-
-    def silent(*_, **__):
-        raise RequestTimeoutError("the node did not answer")
-
     die(join(box, lease_s=0.1))
     observer = Roster(box, "run")
     monkeypatch.setattr(box, "attach", silent)

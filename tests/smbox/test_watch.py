@@ -26,6 +26,13 @@ def test_a_read_that_took_long_counts_from_its_end():
     assert observe(watch, 7, 2.0)
 
 
+def test_a_renewal_during_a_read_may_have_come_after_its_words():
+    watch = Watch(1)
+    assert [observe(watch, 7, at_s) for at_s in (0.0, 0.6)] == [False] * 2
+    assert not observe(watch, 7, 0.9, took_s=0.3)
+    assert observe(watch, 7, 1.3)
+
+
 def test_a_read_that_took_longer_than_the_lease_begins_anew():
     """The node did not answer it, and answered no renewal either."""
     watch = Watch(1)
