@@ -118,6 +118,15 @@ def test_a_tied_tensor_takes_one_value_from_all_its_names_or_nothing(box, name, 
         assert values(target) == [[1], [1], [1]]
 
 
+def test_tensors_without_elements_are_never_refused_as_tied(box, name):
+    source = {"a": torch.ones(0), "b": torch.ones(0, dtype=torch.float16), "c": torch.ones(1)}
+    target = {"a": torch.ones(0), "b": torch.ones(0), "c": torch.zeros(1)}
+    with Publisher(box, name, source) as publisher:
+        publisher.publish()
+        assert Subscriber(box, name).pull(into=target) == 1
+    assert values(target) == [[], [], [1]]
+
+
 def test_a_tied_tensor_takes_values_that_are_equal_bit_by_bit(box, name):
     source = {key: torch.tensor([torch.nan, 0.0]) for key in "ab"}
     tied = torch.ones(2)
