@@ -175,8 +175,6 @@ class Pull:
             return
         chosen: dict[tuple[Any, ...], str] = {}
         for name, tensor in state.items():
-            if not tensor.numel():
-                continue
             first = chosen.setdefault(identity(self._into[name]), name)
             if not _are_same(state[first], tensor):
                 raise LayoutMismatchError(
