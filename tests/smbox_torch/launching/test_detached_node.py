@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import psutil
@@ -24,6 +25,13 @@ from smbox_torch.launching.detached_node import DetachedNode
 
 BIND = "tcp://127.0.0.1:0"
 SOON_S = 60.0
+
+
+@pytest.fixture
+def key_folders(monkeypatch, tmp_path) -> Path:
+    """The folder in which the nodes of this process have the folders of their keys."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
 
 
 @contextmanager
@@ -51,20 +59,32 @@ def used_over_tcp(node: DetachedNode, key: str) -> Iterator[smbox.Box]:
         yield box
 
 
-def segments(node: DetachedNode) -> list[str]:
-    return listing(f"{PREFIX}{node._name}.")
+def running(launcher: int | None = None) -> tuple[psutil.Process, str]:
+    """The memory node of a launcher, and its name; None: this process is the launcher."""
+    parent = str(launcher or os.getpid())
+    for process in psutil.process_iter(["cmdline"]):
+        words = process.info["cmdline"] or []
+        is_node = words[:4] == [sys.executable, "-P", "-m", "memnode"]
+        if is_node and words[words.index("--parent-pid") + 1] == parent:
+            return process, words[words.index("--name") + 1]
+    raise AssertionError("no memory node of this launcher runs")
 
 
-def test_it_serves_clients_with_the_key_and_leaves_nothing(capsys):
+def segments(name: str) -> list[str]:
+    return listing(f"{PREFIX}{name}.")
+
+
+def test_it_serves_clients_with_the_key_and_leaves_nothing(capsys, key_folders):
     files, key = made_keys()
     node = DetachedNode(3, "16MiB", files, BIND)
     with serving(node) as address:
-        assert node._pid not in {child.pid for child in psutil.Process().children()}
+        process, name = running()
+        assert process not in psutil.Process().children()
         with Access(address, key).entered(), smbox.connect() as box:
             assert box.create("a", shape=(4,), init=1.0).parts[0].node == 3
-        assert segments(node)
-    assert segments(node) == []
-    assert not os.path.exists(node._folder.name)
+        assert segments(name)
+    assert segments(name) == []
+    assert not os.listdir(key_folders)
 
 
 def test_a_node_that_is_killed_goes_on_with_its_memory(capsys):
@@ -72,11 +92,11 @@ def test_a_node_that_is_killed_goes_on_with_its_memory(capsys):
     node = DetachedNode(0, "16MiB", files, BIND)
     with used_over_tcp(node, key) as box:
         region = box.create("a", shape=(4,), init=1.0)
-        first = node._pid
-        os.kill(first, signal.SIGKILL)
+        first, _ = running()
+        first.kill()
         region.accumulate(np.ones(4, np.float32), timeout_s=SOON_S)
         assert region.get(timeout_s=SOON_S).tolist() == [2.0] * 4
-        assert node._pid != first
+        assert running()[0] != first
     assert "died; starting it again" in capsys.readouterr().out
 
 
@@ -84,12 +104,11 @@ def test_a_node_that_dies_too_often_in_a_row_is_not_started_again(monkeypatch):
     monkeypatch.setattr(node_deaths, "RESTARTS_MAX", 0)
     node = DetachedNode(0, "16MiB", made_keys()[0], BIND)
     node.start()
-    first = node._pid
-    os.kill(first, signal.SIGKILL)
+    process, name = running()
+    process.kill()
     with pytest.raises(ConnectError, match="died 1 times in a row"):
         node.serve()
-    assert node._pid == first
-    assert segments(node) == []
+    assert segments(name) == []
 
 
 def test_deaths_after_long_lives_are_not_in_a_row(monkeypatch):
@@ -101,7 +120,7 @@ def test_deaths_after_long_lives_are_not_in_a_row(monkeypatch):
         kept = box.counter("kept")
         for count in range(3):
             assert kept.add(1, timeout_s=SOON_S) == count
-            os.kill(node._pid, signal.SIGKILL)
+            running()[0].kill()
         assert kept.add(0, timeout_s=SOON_S) == 3
 
 
@@ -114,11 +133,12 @@ def test_what_a_node_says_before_it_is_ready_is_shown(capsys):
 def test_a_node_that_is_stopped_does_not_begin_with_empty_memory(capsys):
     node = DetachedNode(0, "16MiB", made_keys()[0], BIND)
     node.start()
-    os.kill(node._pid, signal.SIGTERM)
+    process, name = running()
+    process.terminate()
     with pytest.raises(ConnectError, match="removes its memory"):
         node.serve()
     assert "starting it again" not in capsys.readouterr().out
-    assert segments(node) == []
+    assert segments(name) == []
 
 
 def test_a_client_that_maps_the_memory_of_a_killed_node_learns_that_it_was_removed(capsys):
@@ -127,28 +147,29 @@ def test_a_client_that_maps_the_memory_of_a_killed_node_learns_that_it_was_remov
     with Access(node.start(), key).entered(), smbox.connect(timeout_s=SOON_S) as box:
         region = box.create("a", shape=(4,), init=1.0)
         region.put(np.ones(4, np.float32))  # maps the memory
-        node._is_ending.set()  # stop() signals a node that was just killed
-        os.kill(node._pid, signal.SIGKILL)
+        process, name = running()
+        process.kill()
+        node.stop()
         node.serve()
         with pytest.raises(RegionFreedError):
             region.put(np.ones(4, np.float32))
-    assert segments(node) == []
+    assert segments(name) == []
 
 
-def test_a_node_that_does_not_start_says_why():
+def test_a_node_that_does_not_start_says_why(key_folders):
     node = DetachedNode(0, "plenty", made_keys()[0], BIND)
     with pytest.raises(ConnectError, match=r"it said: .*plenty"):
         node.start()
-    assert not os.path.exists(node._folder.name)
+    assert not os.listdir(key_folders)
 
 
-def test_a_launcher_that_is_killed_takes_it_along():
+def test_a_launcher_that_is_killed_takes_it_along(tmp_path):
     code = f"""
 from smbox_torch.launching.access import made_keys
 from smbox_torch.launching.detached_node import DetachedNode
 node = DetachedNode(0, "16MiB", made_keys()[0], {BIND!r})
 node.start()
-print(node._pid, node._name, node._folder.name, flush=True)
+print("ready", flush=True)
 input()
 """
     launcher = subprocess.Popen(
@@ -156,18 +177,23 @@ input()
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env=os.environ | {"PYTHONUNBUFFERED": ""},  # the node keeps what it cannot write
+        env=os.environ
+        | {
+            "PYTHONUNBUFFERED": "",  # the node keeps what it cannot write
+            "TMPDIR": str(tmp_path),
+        },
     )
     with launcher:
         assert launcher.stdout is not None
-        pid, name, keys = launcher.stdout.readline().split()
-        node = psutil.Process(int(pid))
-        assert listing(f"{PREFIX}{name}.")
+        assert launcher.stdout.readline() == "ready\n"
+        node, name = running(launcher.pid)
+        assert segments(name)
+        assert os.listdir(tmp_path)
         launcher.kill()
         psutil.wait_procs([node], timeout=SOON_S)
-    assert listing(f"{PREFIX}{name}.") == []
+    assert segments(name) == []
     deadline_s = time.monotonic() + SOON_S
-    while os.path.exists(keys):  # the shell is nobody's child either
+    while os.listdir(tmp_path):  # the shell is nobody's child either
         assert time.monotonic() < deadline_s
         time.sleep(0.01)
 
@@ -183,11 +209,12 @@ def test_a_node_that_is_stopped_while_it_is_started_again_ends(capsys, monkeypat
 
     monkeypatch.setattr(node, "start", stopped_and_started)
     thread = threading.Thread(target=node.serve)
-    os.kill(node._pid, signal.SIGKILL)
+    process, name = running()
+    process.kill()
     thread.start()
     thread.join(SOON_S)
     is_serving = thread.is_alive()
     node.stop()
     thread.join(SOON_S)
     assert not is_serving
-    assert segments(node) == []
+    assert segments(name) == []

@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import typer
 
 from smbox import toml
 from smbox.errors import ConfigError
+from smbox_torch.launching import run
 from smbox_torch.launching.cluster import Plan, Run, worker_env
 from smbox_torch.launching.hosts import Host, read, travelling
-from smbox_torch.launching.run import _key_of
 from smbox_torch.world import World
 
 RUN = Run("r", "tcp://10.0.0.1:7070", 1, "10.0.0.1")
@@ -170,15 +172,25 @@ def test_keys_go_with_hosts():
     ("made", "told"),
     [(None, "names no folder"), ([], "--client NAME"), (["a", "b"], "several clients' keys")],
 )
-def test_a_folder_without_one_key_of_the_workers_is_refused(tmp_path: Path, made, told):
+def test_a_folder_without_one_key_of_the_workers_is_refused(
+    tmp_path: Path, monkeypatch, made, told
+):
+    path = tmp_path / "lab.toml"
+    path.write_bytes(FILE)
     folder = tmp_path / "keys"
     if made is not None:
         folder.mkdir()
         for name in made:
             (folder / f"{name}.key").touch()
     with pytest.raises(ConfigError, match=told):
-        _key_of(folder, {})
-    assert _key_of(folder, {"SMBOX_KEY": "c.key"}) == "c.key"
+        run.command(["x"], hosts=path, keys=folder)
+    plans: list[Plan] = []
+    launcher = SimpleNamespace(run=lambda: 0)
+    monkeypatch.setattr(run, "Launcher", lambda plan, *_: plans.append(plan) or launcher)
+    monkeypatch.setenv("SMBOX_KEY", "c.key")
+    with pytest.raises(typer.Exit):
+        run.command(["x"], hosts=path, keys=folder)
+    assert [plan.key for plan in plans] == ["c.key"]
 
 
 @pytest.mark.parametrize("option", ["nodes", "per_node"])

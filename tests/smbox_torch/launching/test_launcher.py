@@ -3,21 +3,19 @@ from __future__ import annotations
 import io
 import json
 import os
-import selectors
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 from rich.console import Console
 
-from smbox_torch.launching.children import listen
 from smbox_torch.launching.cluster import OnFailure, Plan, Run
 from smbox_torch.launching.display import Display
 from smbox_torch.launching.launcher import Launcher
-from smbox_torch.launching.local_host import LocalHost
 from smbox_torch.launching.serving import Serving
 from smbox_torch.launching.workers import Workers
 
@@ -110,27 +108,18 @@ def test_a_worker_that_a_signal_killed_is_the_first_to_fail(run):
 
 
 def test_of_workers_that_ended_together_the_killed_one_failed_first():
-    class Ended:
-        pipes = ()
-
-        def __init__(self, exit_code: int):
-            self.pidfd, self.exit_code = os.eventfd(1), exit_code
-            self.own = [self.pidfd]
-
-        def reap(self) -> bool:
-            os.close(self.pidfd)
-            return True
-
+    pidfds = [os.eventfd(1) for _ in range(2)]  # both are readable
+    ended = (
+        SimpleNamespace(pidfd=fd, own=[fd], pipes=(), exit_code=code, reap=lambda: True)
+        for fd, code in zip(pidfds, (1, -signal.SIGKILL), strict=True)
+    )
     plan = Plan(["x"], per_node=2)
     display = Display([0, 0], Console(file=io.StringIO()))
-    workers = Workers(plan, display, {}, Serving([LocalHost(["x"])], []), Run("r", "", 1), 0)
-    for code in (1, -signal.SIGKILL):
-        workers._children.append(Ended(code))
-        workers._again.append(0)
-    with selectors.DefaultSelector() as selector:
-        for child in workers._children:
-            listen(selector, child)
-        workers._watch(selector)
+    host = SimpleNamespace(command=["x"], is_lost=False, start=lambda *_, **__: next(ended))
+    workers = Workers(plan, display, {}, Serving([host], []), Run("r", "", 1), 0)
+    workers.watch()
+    for fd in pidfds:
+        os.close(fd)
     assert (workers.failed, workers.exit_code) == (1, -signal.SIGKILL)
 
 

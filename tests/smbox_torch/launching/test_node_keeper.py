@@ -6,13 +6,14 @@ import selectors
 import signal
 import sys
 
+import psutil
 import pytest
 
 from smbox.errors import ConfigError, ConnectError
 from smbox.memory.segment import Segment, listing, unlink
+from smbox_torch.launching import node_deaths
 from smbox_torch.launching.cluster import Plan
 from smbox_torch.launching.local_host import LocalHost
-from smbox_torch.launching.node_deaths import RESTARTS_MAX, STEADY_S
 from smbox_torch.launching.node_keeper import NodeKeeper, close_all
 
 GRACE_S = 0.5
@@ -20,7 +21,7 @@ NODE = """
 import json, signal, sys
 bind = sys.argv[sys.argv.index("--bind") + 1].replace(":0", ":1234")
 print("a warning", flush=True)
-print(json.dumps({"event": "ready", "address": bind, "argv": sys.argv[1:]}), flush=True)
+print(json.dumps({"event": "ready", "address": bind}), flush=True)
 signal.pause()
 """
 
@@ -39,6 +40,11 @@ def keep():
     close_all(kept, GRACE_S)
 
 
+def option(keeper: NodeKeeper, name: str) -> str:
+    words = psutil.Process(keeper.child.pid).cmdline()
+    return words[words.index(name) + 1]
+
+
 def kill(keeper: NodeKeeper, number: signal.Signals = signal.SIGKILL) -> None:
     keeper.child.send(number)
     assert select.select([keeper.child.pidfd], [], [], 60)[0]
@@ -48,9 +54,8 @@ def test_a_node_is_started_on_a_free_port_and_ends_with_its_launcher(keep):
     keeper, notes = keep(memory="64MiB")
     keeper.await_ready()
     assert keeper.address == "tcp://127.0.0.1:1234"
-    argv = keeper._ready["argv"]
-    assert argv[argv.index("--parent-pid") + 1] == str(os.getpid())
-    assert argv[argv.index("--memory") + 1] == "64MiB"
+    assert option(keeper, "--parent-pid") == str(os.getpid())
+    assert option(keeper, "--memory") == "64MiB"
     assert notes == ["memory node: a warning"]
 
 
@@ -66,16 +71,14 @@ def test_a_memnode_in_the_current_directory_is_not_run():
 def test_a_node_that_dies_comes_back_on_its_name_and_address(keep):
     keeper, notes = keep()
     keeper.await_ready()
-    before, pid = keeper._ready["argv"], keeper.child.pid
+    pid, name = keeper.child.pid, option(keeper, "--name")
     kill(keeper)
     with selectors.DefaultSelector() as selector:
         keeper.restart(selector)
         assert keeper.child.pidfd in selector.get_map()
-    after = keeper._ready["argv"]
     assert keeper.child.pid != pid
-    assert keeper.address == "tcp://127.0.0.1:1234"
-    assert after[after.index("--name") + 1] == before[before.index("--name") + 1]
-    assert after[after.index("--bind") + 1] == keeper.address
+    assert keeper.address == option(keeper, "--bind") == "tcp://127.0.0.1:1234"
+    assert option(keeper, "--name") == name
     assert any("SIGKILL" in note for note in notes)
 
 
@@ -91,24 +94,16 @@ def test_a_node_that_is_stopped_ends_the_run_because_its_memory_is_gone(keep):
     assert not any("starting it again" in note for note in notes)
 
 
-def test_a_node_that_keeps_dying_is_given_up(keep):
+def test_a_node_that_keeps_dying_is_given_up(keep, monkeypatch):
+    monkeypatch.setattr(node_deaths, "RESTARTS_MAX", 1)
     keeper, _ = keep()
     keeper.await_ready()
-    keeper._deaths.in_a_row = RESTARTS_MAX
-    kill(keeper)
-    with selectors.DefaultSelector() as selector, pytest.raises(ConnectError, match="times"):
-        keeper.restart(selector)
-
-
-def test_a_node_that_lived_long_may_die_again(keep):
-    keeper, _ = keep()
-    keeper.await_ready()
-    keeper._deaths.in_a_row = RESTARTS_MAX
-    keeper._deaths.started_s -= STEADY_S + 1
-    kill(keeper)
     with selectors.DefaultSelector() as selector:
+        kill(keeper)
         keeper.restart(selector)
-    assert keeper._deaths.in_a_row == 1
+        kill(keeper)
+        with pytest.raises(ConnectError, match="2 times"):
+            keeper.restart(selector)
 
 
 def test_a_node_that_does_not_start_says_why(keep):
@@ -121,13 +116,13 @@ def test_a_node_that_does_not_start_says_why(keep):
 def test_what_a_node_could_not_remove_is_removed_with_it(keep):
     keeper, _ = keep()
     keeper.await_ready()
-    left = f"smbox.{keeper._name}.region.000000001000"
-    Segment.create(left, 4096).close()
-    other = f"smbox.{keeper._name}0.node"
+    name = option(keeper, "--name")
+    Segment.create(f"smbox.{name}.region.000000001000", 4096).close()
+    other = f"smbox.{name}0.node"
     Segment.create(other, 4096).close()
     close_all([keeper], GRACE_S)
     close_all([keeper], GRACE_S)
-    assert listing(f"smbox.{keeper._name}") == [other]
+    assert listing(f"smbox.{name}") == [other]
     unlink(other)
 
 

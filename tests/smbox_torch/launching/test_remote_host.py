@@ -254,12 +254,13 @@ def test_a_process_on_a_host_has_the_login_below_what_the_launcher_tells(monkeyp
     login = {"SMBOX_KEY": "the login's", "PLACE": "the login", "OWN": "the login", "RANK": "7"}
     for name, value in login.items():
         monkeypatch.setenv(name, value)
-    with open(os.devnull, "wb") as events:
-        on_host = agent.Agent(0, events.fileno())
-        told = {"folder": str(tmp_path), "env": {}, "words": [], "workers": 1000}
-        on_host._prepare(told | {"grace_s": 1.0})
-        order = {"argv": ["x"], "env": {"PLACE": "told"}, "node": "", "at_death": 9}
-        on_host._start(1, order)
+    told = {"folder": str(tmp_path), "env": {}, "words": [], "workers": 1000, "grace_s": 1.0}
+    order = {"argv": ["x"], "env": {"PLACE": "told"}, "node": "", "at_death": 9}
+    read_end, write_end = os.pipe()
+    with open(write_end, "wb") as orders:
+        orders.write(encode(Kind.PREPARE, 0, told) + encode(Kind.START, 1, order))
+    with open(read_end) as orders, open(os.devnull, "wb") as events:
+        agent.Agent(orders.fileno(), events.fileno()).run()
     (env,) = started
     assert (env["PLACE"], env["OWN"], env["OMP_NUM_THREADS"]) == ("told", "the login", "1")
     assert "SMBOX_KEY" not in env
