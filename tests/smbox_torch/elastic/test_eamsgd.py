@@ -48,7 +48,7 @@ def test_one_worker_is_the_sequential_algorithm(overlap: bool):
         gate.clear()
         one.run()
         gate.set()  # from here to the next step the model holds y
-        one.optimizer._await_exchange()
+        one.optimizer.state_dict()  # waits for it
     one.optimizer.close()
     x, c = start(), start()
     steps = oracles.eamsgd(x, c, gradient(0), momentum=HALF, **SETTINGS)

@@ -126,7 +126,7 @@ def test_an_exchange_runs_while_the_gradient_is_taken():
     box, gate, asked = ModelBox(), threading.Event(), threading.Event()
     one = worker(0, box, period=1, overlap=True)
     one.run()
-    one.optimizer._overlap.finish()
+    one.optimizer.state_dict()  # waits for its exchange
     ask = one.optimizer.request_moves
 
     def gated(xs, moves) -> None:
@@ -141,19 +141,19 @@ def test_an_exchange_runs_while_the_gradient_is_taken():
     one.optimizer.zero_grad()
     (0.5 * one.x**2).sum().backward()
     gate.set()
-    one.optimizer._overlap.finish()
+    one.optimizer.state_dict()
     np.testing.assert_array_equal(one.values(), before)
     one.optimizer.close()
 
 
 @pytest.mark.parametrize("evaluates", [False, True])
-def test_nobody_sets_x_to_the_center_before_the_exchange_has_read_x(evaluates: bool):
+def test_nobody_sets_x_to_the_center_before_it_was_read(waiting_opens, evaluates: bool):
     box, gate = ModelBox(), threading.Event()
     one = worker(0, box, period=2, moving_rate=0.5, overlap=True)
     one.run()
-    ask, finish_it = one.optimizer.request_moves, one.optimizer._overlap.finish
+    ask = one.optimizer.request_moves
     one.optimizer.request_moves = lambda xs, moves: (gate.wait(), ask(xs, moves))[0]
-    one.optimizer._overlap.finish = lambda: (gate.set(), finish_it())[0]
+    waiting_opens(gate)
     one.run()
     x, c = one.values(), center(box)
     model = torch.nn.Module()
@@ -185,7 +185,7 @@ def test_an_exchange_that_fails_moves_nothing_and_the_next_one_does():
     box = ModelBox()
     one = worker(0, box, period=1, moving_rate=0.5, overlap=True)
     one.run(2)
-    one.optimizer._overlap.finish()
+    one.optimizer.state_dict()
     ask = one.optimizer.request_moves
 
     def fail(xs, moves) -> None:
@@ -220,16 +220,16 @@ def test_an_exchange_that_is_asked_for_comes_after_the_one_under_way():
 
 
 @pytest.mark.parametrize("loads", [False, True])
-def test_a_state_is_taken_and_loaded_after_the_exchange_under_way(loads: bool):
+def test_a_state_is_taken_and_loaded_after_the_exchange_under_way(waiting_opens, loads: bool):
     box, gate = ModelBox(), threading.Event()
     one = worker(0, box, period=1, overlap=True)
     saved = one.optimizer.state_dict()
-    ask, finish_it = one.optimizer.request_moves, one.optimizer._overlap.finish
+    ask = one.optimizer.request_moves
     one.run()
-    finish_it()
+    one.optimizer.state_dict()
     one.optimizer.request_moves = lambda xs, moves: (gate.wait(), ask(xs, moves))[0]
     one.optimizer.exchange()
-    one.optimizer._overlap.finish = lambda: (gate.set(), finish_it())[0]
+    waiting_opens(gate)
     began = len(box.log)
     if loads:
         one.optimizer.load_state_dict(saved, force=True)

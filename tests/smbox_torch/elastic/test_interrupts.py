@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 import torch
 
-from smbox import Box
+from smbox import Box, Region
 from smbox.testing.interrupts import interrupted
 from smbox.testing.model_box import ModelBox
+from smbox.testing.model_region import ModelRegion
 from smbox_torch import EAMSGD, EASGD, SEASGD
 from smbox_torch.elastic import (
     center_add,
@@ -49,6 +50,10 @@ def made(
     return one, x, step, box
 
 
+def update_threads() -> set[threading.Thread]:
+    return {each for each in threading.enumerate() if "-update" in each.name}
+
+
 @pytest.mark.parametrize(
     ("kind", "is_hidden", "files"),
     [(EASGD, True, TRACED), (SEASGD, True, TRACED_ADD), (SEASGD, False, TRACED_ADD)],
@@ -73,12 +78,16 @@ def test_a_move_is_not_subtracted_twice_and_the_steps_go_on(
 
 @pytest.mark.parametrize("kind", [EASGD, SEASGD])
 def test_an_interrupt_ends_the_wait_for_the_exchange_in_flight(kind, monkeypatch):
-    one, _, step, _ = made(kind)
-    step()
-    gate, is_over = threading.Event(), []
-    thread = one._overlap._exchange._thread if kind is EASGD else one._adding._thread
-    begin = thread.begin
-    thread.begin = lambda work: begin(lambda: (gate.wait(5.0), is_over.append(True), work()))
+    one, _, _, _ = made(kind)
+    gate, is_over, verb = threading.Event(), [], "elastic" if kind is EASGD else "accumulate"
+    work = getattr(ModelRegion, verb)
+
+    def held(*operands, **options) -> None:
+        gate.wait(5.0)
+        is_over.append(True)
+        work(*operands, **options)
+
+    monkeypatch.setattr(ModelRegion, verb, held)
     one.exchange()
 
     def interrupt(_: object) -> None:
@@ -90,14 +99,15 @@ def test_an_interrupt_ends_the_wait_for_the_exchange_in_flight(kind, monkeypatch
             one.close(exchange=False)
     assert not is_over
     gate.set()
-    thread.finish()
-    thread.close()
+    one.close(exchange=False)
+    assert is_over
 
 
 def test_a_close_that_was_interrupted_at_any_line_can_be_repeated(open_box, monkeypatch):
-    monkeypatch.setattr(EASGD, "_is_slow", lambda _: True)
+    monkeypatch.setattr(Region, "is_local", False)  # so that exchanges are on a thread
     files = tuple(module.__file__ for module in (joined, wrapped, easgd))
     box, at, is_over = open_box(), 0, False
+    before = update_threads()  # of other tests
     while not is_over:
         at += 1
         one, x, step, _ = made(box=box, name=f"run{at}")
@@ -106,7 +116,7 @@ def test_a_close_that_was_interrupted_at_any_line_can_be_repeated(open_box, monk
         one.close()
         assert one.member.members() == [], at
         assert x.item() + box.attach(f"run{at}.float32").get().item() == one.steps, at
-        assert not one._overlap._exchange._thread._pool._threads.pop().is_alive()
+        assert update_threads() <= before, at
     assert at > 10
 
 

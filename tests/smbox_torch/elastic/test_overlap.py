@@ -38,8 +38,8 @@ class Worker:
         return self.buffer.flat.tolist()
 
 
-class Clock:
-    """Stands still unless it is told."""
+class Clock(threading.local):
+    """Stands still in each thread, unless that thread advances it."""
 
     now_s = 0.0
 
@@ -96,24 +96,22 @@ def test_x_moves_when_it_is_settled_and_once():
 
 
 def test_time_that_passes_behind_the_caller_is_hidden(monkeypatch):
-    worker, clock, done = Worker(), Clock(), threading.Event()
+    worker, clock = Worker(), Clock()
     monkeypatch.setattr("smbox_torch.elastic.update_thread.time", clock)
     monkeypatch.setattr("smbox_torch.elastic.overlap.time", clock)
 
-    def ask(xs, moves) -> None:
+    def ask(*_: object) -> None:
         clock.now_s += 2.0
 
     overlap = overlapped(worker)
     worker.request_moves = ask
     overlap.begin()
-    overlap._exchange._thread._future.add_done_callback(lambda _: done.set())
-    done.wait()
     clock.now_s += 10.0
     overlap.settle()
     stats = worker.recorder.snapshot()
     assert (stats.exchange_ms, stats.waited_ms, stats.hidden_share) == (2000.0, 0.0, 1.0)
-    finish = overlap._exchange.finish
-    overlap._exchange.finish = lambda: (ask(None, None), finish())
+    monkeypatch.setattr("smbox_torch.elastic.update_thread.wait", ask)
+    overlap.begin()
     overlap.finish()  # the caller waits
     assert worker.recorder.snapshot().waited_ms == 2000.0
     overlap.close()

@@ -118,13 +118,12 @@ def test_the_gradient_is_awaited_before_the_time_of_an_exchange_counts(monkeypat
 
 
 @pytest.mark.parametrize("loads", [False, True])
-def test_a_state_is_taken_and_loaded_after_the_add_under_way(loads: bool):
+def test_a_state_is_taken_and_loaded_after_the_add_under_way(waiting_opens, loads: bool):
     box = HeldBox()
     one = worker(0, box, period=1)
     saved = one.optimizer.state_dict()
     one.run()  # its add is held
-    finish_it = one.optimizer._adding.finish
-    one.optimizer._adding.finish = lambda: (box.gate.set(), finish_it())[0]
+    waiting_opens(box.gate)
     if loads:
         one.optimizer.load_state_dict(saved, force=True)
     else:
