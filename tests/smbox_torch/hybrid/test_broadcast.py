@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -9,7 +10,8 @@ import torch
 from smbox.errors import WorkerLostError
 from smbox.testing.model_box import ModelBox
 from smbox_torch.averaging import rendezvous
-from smbox_torch.hybrid.broadcast import PUBLISHED, RELEASED, HostBroadcast
+from smbox_torch.averaging.rendezvous import Rendezvous
+from smbox_torch.hybrid.broadcast import HostBroadcast
 from smbox_torch.hybrid.hybrid import HybridSGD
 from smbox_torch.model.flat import FlatBuffer
 from smbox_torch.world import World
@@ -48,49 +50,49 @@ def test_a_root_that_left_without_telling_is_named(run_ranks):
 
 
 def test_only_a_root_that_has_not_published_is_lost(run_ranks, monkeypatch):
-    """A member may leave, and the root may publish and leave while a rank checks the others."""
-    monkeypatch.setattr(rendezvous, "POLL_S", 0.0)
-    second_check, left = threading.Event(), [threading.Event() for _ in range(3)]
-    checks = []
+    """A member may leave, and the root may publish and leave, before a rank checks them."""
+    monkeypatch.setattr(rendezvous, "SPIN_S", 0.0)
+    monkeypatch.setattr(rendezvous, "POLL_S", 0.0)  # a check follows each look
+    second_look, left = threading.Event(), [threading.Event() for _ in range(3)]
+    looks, wait_until = [], Rendezvous.wait_until
+
+    def wait(meeting: Rendezvous, is_done: Callable[[], bool], lags) -> None:
+        def look() -> bool:
+            looks.append(is_done())
+            if len(looks) == 2:
+                second_look.set()
+                left[0].wait(LONG_S)
+            return looks[-1]
+
+        wait_until(meeting, look, lags)
 
     def work(world: World) -> None:
         moves = HostBroadcast("moves", world, flat(), LONG_S)
         if world.rank == 0:
-            second_check.wait(LONG_S)
+            second_look.wait(LONG_S)
             moves.publish()
         elif world.rank == 1:
-            meeting = moves._memory.rendezvous
-            check_ranks = meeting._check_ranks
-
-            def check(lags, *, is_late: bool) -> None:
-                checks.append(lags)
-                if len(checks) == 2:
-                    second_check.set()
-                    left[0].wait(LONG_S)
-                check_ranks(lags, is_late=is_late)
-
-            meeting._check_ranks = check
             left[2].wait(LONG_S)
+            monkeypatch.setattr(Rendezvous, "wait_until", wait)
             moves.receive()
         moves.close()
         left[world.rank].set()
 
     run_ranks(3, work)
-    assert len(checks) == 2
+    assert looks == [False, False, True]
 
 
 def test_an_exchange_is_due_for_those_who_have_not_come_to_it(run_ranks):
+    meet = threading.Barrier(2).wait
+
     def work(world: World) -> list[bool]:
-        moves = HostBroadcast("moves", world, flat(), LONG_S)
-        meeting, found = moves._memory.rendezvous, []
+        moves, found = HostBroadcast("moves", world, flat(), LONG_S), []
         for turn in (1, 2):
             if turn == 2 and world.rank == 1:
                 moves.announce_due()
-            meeting.raise_to(RELEASED, turn)
-            meeting.wait(RELEASED, turn)
+            meet(LONG_S)
             found.append(moves.is_due())
-            meeting.raise_to(PUBLISHED, turn)
-            meeting.wait(PUBLISHED, turn)  # all have looked
+            meet(LONG_S)
         moves.close()
         return found
 
@@ -122,16 +124,16 @@ def test_a_root_without_batches_exchanges_for_the_others(run_ranks, overlap):
 
 def test_a_move_stays_until_all_have_used_it(run_ranks):
     """The root is up to one exchange ahead with two sets, never more."""
-    own = threading.Event()
+    own, released = threading.Event(), threading.Event()
 
-    def tell(moves: HostBroadcast, value: float) -> list[int]:
+    def tell(moves: HostBroadcast, value: float) -> bool:
         moves.wait_writable()
-        used = moves._memory.rendezvous.counters(RELEASED)
+        is_released = released.is_set()
         moves.tensors[0].fill_(value)
         moves.publish()
         moves.receive()
         moves.release()
-        return used
+        return is_released
 
     def work(world: World) -> list:
         moves = HostBroadcast("moves", world, flat(), LONG_S, sets=2)
@@ -144,6 +146,7 @@ def test_a_move_stays_until_all_have_used_it(run_ranks):
             own.wait(LONG_S)
             found = [moves.tensors[0][0].item()]
             for _ in range(2):
+                released.set()
                 moves.release()
                 moves.receive()
                 found.append(moves.tensors[0][0].item())
@@ -151,11 +154,7 @@ def test_a_move_stays_until_all_have_used_it(run_ranks):
         moves.close()
         return found
 
-    (first, second, third), member = run_ranks(2, work)
-    assert member == [1.0, 2.0, 3.0]
-    assert first == [0, 0]
-    assert second[0] == 1
-    assert third[1] >= 1
+    assert run_ranks(2, work) == [[False, False, True], [1.0, 2.0, 3.0]]
 
 
 def test_a_root_does_not_wait_for_a_rank_that_has_left(run_ranks):

@@ -14,6 +14,7 @@ import torch
 from smbox.errors import ConfigError, RequestTimeoutError
 from smbox.testing.interrupts import interrupted
 from smbox.testing.model_box import ModelBox
+from smbox.testing.model_region import ModelRegion
 from smbox_torch.hybrid import hybrid, member
 from smbox_torch.hybrid.hybrid import HybridSGD
 from smbox_torch.world import World
@@ -93,21 +94,20 @@ def test_closing_applies_the_move_of_an_exchange_in_flight(make):
 
 
 @pytest.mark.parametrize("call", ["center_into", "eval", "load_state_dict"])
-def test_nobody_writes_the_parameters_while_they_are_sent(make, call: str):
+def test_nobody_writes_the_parameters_while_they_are_sent(make, monkeypatch, call: str):
     optimizer, net, _ = make(period=2, overlap=True)
     saved = optimizer.state_dict()
     step(optimizer, net)
-    values, root, is_sent = [], optimizer._role, threading.Event()
-    request = root.request_moves
+    values, is_sent, elastic = [], threading.Event(), ModelRegion.elastic
 
-    def slow(xs, moves) -> None:
+    def slow(*operands, **options) -> None:
         values.append(net.weight.detach().clone())
         is_sent.set()
         time.sleep(0.05)
         values.append(net.weight.detach().clone())
-        request(xs, moves)
+        elastic(*operands, **options)
 
-    root.request_moves = slow
+    monkeypatch.setattr(ModelRegion, "elastic", slow)
     step(optimizer, net)
     is_sent.wait(60.0)
     arguments = {"center_into": [net], "load_state_dict": [saved]}.get(call, [])

@@ -12,6 +12,7 @@ import torch
 from smbox.errors import ConfigError, WorkerLostError
 from smbox.testing import oracles
 from smbox.testing.model_box import ModelBox
+from smbox.testing.model_region import ModelRegion
 from smbox.testing.quadratic import LR, Descent, group_gradient, start
 from smbox_torch.elastic.easgd import EASGD
 from smbox_torch.hybrid.hybrid import HybridSGD
@@ -90,21 +91,25 @@ def test_groups_equal_the_replay_of_their_order(worlds, each, overlap: bool, per
     np.testing.assert_allclose(center(box), c, rtol=0, atol=1e-6)
 
 
-def test_only_the_root_moves_bytes_and_has_the_default_rate(worlds, each):
-    box = ModelBox()
+def test_only_the_root_moves_bytes_and_has_the_default_rate(worlds, each, monkeypatch):
+    box, rates, elastic = ModelBox(), [], ModelRegion.elastic
+
+    def noted(region: ModelRegion, x, moving_rate: float, **options) -> None:
+        rates.append(moving_rate)
+        elastic(region, x, moving_rate, **options)
 
     def work(world: World):
         one = hybrid(world, box, moving_rate=None, period=1)
         one.run(3)
         one.optimizer.close(exchange=False)
-        rate = getattr(one.optimizer._role, "moving_rate", None)
-        return one.optimizer.stats(), one.optimizer.sync_stats(), rate
+        return one.optimizer.stats(), one.optimizer.sync_stats()
 
-    (root, inside, rate), (member, _, none) = each(worlds(2, 2), work)[:2]
+    monkeypatch.setattr(ModelRegion, "elastic", noted)
+    (root, inside), (member, _) = each(worlds(2, 2), work)[:2]
     assert (root.exchanges, member.exchanges, root.steps, member.steps) == (3, 3, 3, 3)
     assert root.nbytes > 0 == member.nbytes
     assert inside.exchanges == 3
-    assert (rate, none) == (0.45, None)
+    assert rates == [0.45] * 6  # of two roots
 
 
 def test_batch_norm_statistics_travel_stay_equal_in_a_group_and_are_restored(worlds, each):
@@ -168,18 +173,17 @@ def test_a_run_resumes_exactly_on_all_ranks(worlds, each, overlap: bool):
 @pytest.mark.parametrize("closes", [False, True])
 @pytest.mark.parametrize("overlap", [False, True])
 def test_a_root_whose_memory_fails_is_named_by_the_others(
-    worlds, each, overlap: bool, closes: bool
+    worlds, each, monkeypatch, overlap: bool, closes: bool
 ):
     """Whoever settles first learns it: a step, or ``close``."""
     box, steps = ModelBox(), 2 if overlap and not closes else 1
 
-    def fail(*_: object) -> None:
+    def fail(*_, **__) -> None:
         raise ConnectionError("the memory is gone")
 
     def work(world: World) -> None:
         one = hybrid(world, box, period=1, overlap=overlap)
         if world.is_group_root:
-            one.optimizer._role.request_moves = fail
             with pytest.raises(ConnectionError), one.optimizer:
                 one.run(steps)
         else:
@@ -187,20 +191,23 @@ def test_a_root_whose_memory_fails_is_named_by_the_others(
                 one.run(steps)
         one.optimizer.close(exchange=False)
 
+    monkeypatch.setattr(ModelRegion, "elastic", fail)
     each(worlds(1, 2), work)
 
 
-def test_closing_moves_all_ranks_by_the_exchange_under_way(worlds, each):
+def test_closing_moves_all_ranks_by_the_exchange_under_way(worlds, each, monkeypatch):
     """Whatever ended the loop, and although each rank closes for itself."""
-    box, gate = ModelBox(), threading.Event()
+    box, gate, elastic = ModelBox(), threading.Event(), ModelRegion.elastic
+
+    def held(*operands, **options) -> None:
+        gate.wait()
+        elastic(*operands, **options)
 
     def work(world: World) -> np.ndarray:
         one = hybrid(world, box, overlap=True)
         one.run(1)
         if world.is_group_root:
-            root = one.optimizer._role
-            ask = root.request_moves
-            root.request_moves = lambda xs, moves: (gate.wait(), ask(xs, moves))[0]
+            monkeypatch.setattr(ModelRegion, "elastic", held)
         with suppress(KeyError), one.optimizer:
             one.run(1)
             gate.set()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import threading
 import uuid
 
 import numpy as np
@@ -14,6 +15,7 @@ import smbox
 from smbox.errors import ConfigError, StepMismatchError, WorkerLostError
 from smbox.testing.model_box import ModelBox
 from smbox_torch.hybrid.hybrid import HybridSGD
+from smbox_torch.model.master import Master
 from smbox_torch.world import World
 
 LONG_S = 60.0
@@ -246,13 +248,18 @@ def uneven() -> list[World]:
 
 def test_the_default_moving_rate_of_uneven_hosts_is_the_same_on_all(each):
     members = [dataclasses.replace(world, group_world_size=2) for world in uneven()]
-    box = ModelBox()
+    boxes = ModelBox(), ModelBox()  # each host moves alone
 
-    def work(world: World) -> float | None:
-        with wrapped(world, model(), box, exchange="seasgd", moving_rate=None) as optimizer:
-            return getattr(optimizer._role, "moving_rate", None)
+    def work(world: World) -> float:
+        net, box = model(), boxes[world.group_rank]
+        options = {"exchange": "seasgd", "moving_rate": None, "period": 1}
+        with wrapped(world, net, box, **options) as optimizer:
+            center = net[1].bias.item()
+            net[1].bias.grad = torch.tensor([10.0])
+            optimizer.step()  # by -1, and then by a part of the way back to the center
+            return 1.0 - (center - net[1].bias.item())
 
-    assert each(members, work) == [0.45, 0.45, None, None]
+    assert each(members, work) == pytest.approx([0.45] * 4)
 
 
 def test_a_default_moving_rate_without_the_number_of_hosts_is_refused_on_every_rank():
@@ -262,18 +269,23 @@ def test_a_default_moving_rate_without_the_number_of_hosts_is_refused_on_every_r
 
 
 @pytest.mark.parametrize("overlap", [False, True])
-def test_a_rank_that_is_interrupted_within_an_exchange_leaves_its_group(each, overlap: bool):
+def test_a_rank_that_is_interrupted_within_an_exchange_leaves_its_group(
+    each, monkeypatch, overlap: bool
+):
     """Its parameters may lack the move that the others have."""
+    interrupted, subtract = [], Master.subtract
 
-    def interrupt(_: torch.Tensor) -> None:
-        raise KeyboardInterrupt
+    def interrupt(master: Master, move: torch.Tensor) -> None:
+        if threading.get_ident() in interrupted:
+            raise KeyboardInterrupt
+        subtract(master, move)
 
     def work(world: World) -> None:
         net = model()
         optimizer = wrapped(world, net, ModelBox(), period=1, overlap=overlap)
         train(optimizer, net, world.rank, range(2))
         if world.rank == 1:
-            optimizer._exchange._parameters._flat[0].master.subtract = interrupt
+            interrupted.append(threading.get_ident())
             with pytest.raises(KeyboardInterrupt):
                 train(optimizer, net, world.rank, range(2, 3))
         error, text = [(WorkerLostError, "rank 1 has left"), (ConfigError, "closed")][
@@ -283,4 +295,5 @@ def test_a_rank_that_is_interrupted_within_an_exchange_leaves_its_group(each, ov
             train(optimizer, net, world.rank, range(3, 9))
         optimizer.__exit__(error, error(text), None)
 
+    monkeypatch.setattr(Master, "subtract", interrupt)
     each(worlds(2), work)

@@ -11,8 +11,11 @@ import torch.distributed as dist
 
 from smbox.errors import ConfigError, StepMismatchError, WorkerLostError
 from smbox.testing.model_box import ModelBox
+from smbox_torch.hybrid.exchange import GroupExchange
 from smbox_torch.hybrid.hybrid import HybridSGD
 from smbox_torch.hybrid.root import groups_of
+from smbox_torch.workers.phase import Phase
+from smbox_torch.workers.team import FixedTeam
 from smbox_torch.world import World
 
 
@@ -55,13 +58,13 @@ def linear() -> torch.nn.Linear:
 
 
 @pytest.mark.parametrize("overlap", [False, True])
-def test_a_root_whose_rank_was_taken_exchanges_nothing(worlds, overlap: bool):
-    def taken() -> None:
+def test_a_root_whose_rank_was_taken_exchanges_nothing(worlds, monkeypatch, overlap: bool):
+    def taken(_: FixedTeam) -> None:
         raise PermissionError
 
     net, box = linear(), ModelBox()
     optimizer = wrapped(worlds(1, 1)[0], box, net, overlap=overlap)
-    optimizer._role.team.check = taken
+    monkeypatch.setattr(FixedTeam, "check", taken)
     with pytest.raises(PermissionError):
         optimizer.exchange()
     assert box.order("run.float32", "elastic") == []
@@ -77,13 +80,13 @@ def test_a_model_with_another_parameter_is_not_exchanged(worlds, overlap: bool):
     assert box.order("run.float32", "elastic") == []
 
 
-def test_statistics_wait_for_a_checkpoint_that_is_being_restored(worlds):
-    def restoring() -> None:
+def test_statistics_wait_for_a_checkpoint_that_is_being_restored(worlds, monkeypatch):
+    def restoring(_: Phase) -> None:
         raise TimeoutError
 
     net, box = torch.nn.Sequential(torch.nn.BatchNorm1d(3), linear()), ModelBox()
     optimizer = wrapped(worlds(1, 1)[0], box, net, model=net)
-    optimizer._role.phase.use = restoring
+    monkeypatch.setattr(Phase, "use", restoring)
     with pytest.raises(TimeoutError):
         optimizer.exchange()
     assert box.order("run.buffers.float32", "elastic") == []
@@ -122,10 +125,10 @@ def test_no_add_of_the_past_comes_after_a_checkpoint(worlds):
     np.testing.assert_array_equal(center(box), before)
 
 
-def test_the_default_rate_follows_the_number_of_groups(worlds):
+def test_the_default_rate_follows_the_number_of_groups(worlds, monkeypatch):
     net, box = linear(), ModelBox()
     optimizer = wrapped(worlds(1, 1)[0], box, net, exchange="seasgd", period=9)
-    optimizer._role.team.size = 3  # groups that joined later
+    monkeypatch.setattr(FixedTeam, "workers", 3)  # groups that joined later
     step(optimizer, net)  # exchanges nothing that moved
     before = center(box)
     step(optimizer, net)
@@ -135,13 +138,15 @@ def test_the_default_rate_follows_the_number_of_groups(worlds):
 
 
 @pytest.mark.parametrize("error", [WorkerLostError, StepMismatchError])
-def test_the_error_of_the_loop_comes_before_what_follows_from_it(worlds, error: type):
-    def fail() -> None:
+def test_the_error_of_the_loop_comes_before_what_follows_from_it(
+    worlds, monkeypatch, error: type
+):
+    def fail(_: GroupExchange) -> None:
         raise error("of the group")
 
     net = linear()
     optimizer = wrapped(worlds(1, 1)[0], ModelBox(), net)
-    optimizer._exchange.settle = fail
+    monkeypatch.setattr(GroupExchange, "settle", fail)
     with pytest.raises(KeyError), optimizer:
         raise KeyError("of the loop")
 

@@ -5,6 +5,7 @@ import torch
 
 from smbox.errors import WorkerLostError
 from smbox.testing.model_box import ModelBox
+from smbox.testing.model_region import ModelRegion
 from smbox_torch import HybridSGD
 
 
@@ -39,25 +40,24 @@ def test_statistics_of_a_group_stay_equal_and_never_become_negative(
     assert box.attach("run.buffers.float32").get()[3:].min() >= 0
 
 
-def test_a_root_that_cannot_exchange_the_statistics_is_named_by_the_others(run_ranks):
-    def fail() -> None:
+def test_a_root_that_cannot_exchange_the_statistics_is_named_by_the_others(
+    run_ranks, monkeypatch
+):
+    def fail(*_, **__) -> None:
         raise ConnectionError("the memory is gone")
 
     def work(world) -> None:
         model = torch.nn.Sequential(torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 1))
         box = ModelBox() if world.is_group_root else None
-        sgd, error, words = (
-            torch.optim.SGD(model.parameters()),
-            WorkerLostError,
-            "rank 0 has left",
-        )
+        sgd = torch.optim.SGD(model.parameters())
         optimizer = HybridSGD(sgd, box, "run", model=model, world=world, timeout_s=20.0)
-        if world.is_group_root:
-            optimizer._role._begin_exchange, error, words = fail, ConnectionError, "gone"
+        lost = (WorkerLostError, "rank 0 has left")
+        error, words = (ConnectionError, "gone") if world.is_group_root else lost
         model(torch.ones(4, 3)).sum().backward()
         with pytest.raises(error, match=words), optimizer:
             optimizer.step()
 
+    monkeypatch.setattr(ModelRegion, "elastic", fail)
     run_ranks(2, work)
 
 
