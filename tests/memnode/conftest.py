@@ -143,14 +143,14 @@ class Bench:
         return found
 
     def deliver(self, connection, frames, user="") -> None:
-        self._sort(self.node.receive(connection, frames, now_s=self.now_s, user=user))
+        self.sort(self.node.receive(connection, frames, now_s=self.now_s, user=user))
 
     def tick(self, *, after_s: float = 0.0) -> None:
         while after_s > 1.0:  # a node that runs ticks each second
             self.tick(after_s=1.0)
             after_s -= 1.0
         self.now_s += after_s
-        self._sort(self.node.tick(now_s=self.now_s))
+        self.sort(self.node.tick(now_s=self.now_s))
 
     def take(self, connection):
         """The next reply; lets the node work on what it does in slices."""
@@ -176,7 +176,7 @@ class Bench:
         self.node.close()
         self.memory.close(keep=False)
 
-    def _sort(self, outgoing) -> None:
+    def sort(self, outgoing) -> None:
         for connection, frames in outgoing:
             self.inbox.setdefault(connection, []).append([bytes(each) for each in frames])
 

@@ -103,7 +103,7 @@ def test_each_error_has_its_status(monkeypatch, error, status):
     def fail(*_, **__):
         raise error
 
-    monkeypatch.setattr(cli, "_serve", fail)
+    monkeypatch.setattr(cli, "config_of", fail)
     assert main([]) == status
 
 

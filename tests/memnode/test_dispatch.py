@@ -211,7 +211,7 @@ def test_a_channel_whose_answers_are_not_sent_waits_without_being_tried(bench, p
     nbytes = 1 << 20
     address = peer.create("large", (nbytes // 4,), init=2.0).body.address
     unsent = []
-    bench._sort = unsent.extend  # the frames as they are: whoever keeps them is sending them
+    bench.sort = unsent.extend  # the frames as they are: whoever keeps them is sending them
     for _ in range(UNSENT_NBYTES_MAX // nbytes + 2):
         peer.begin(Op.GET, address=address, nbytes=nbytes)
     assert len(unsent) == UNSENT_NBYTES_MAX // nbytes
@@ -231,7 +231,7 @@ def test_answers_that_the_ring_keeps_are_sent_from_there_and_hold_nobody_up(benc
     nbytes = 2 * STRIPE_NBYTES
     address = peer.create("large", (nbytes // 4,), init=2.0).body.address
     sent = []
-    bench._sort = sent.extend  # kept, as by somebody who sends them
+    bench.sort = sent.extend  # kept, as by somebody who sends them
     ones = np.ones(nbytes // 4, np.float32)
     few = Ring.ENTRIES // 2 - 1
     for number in range(1, 1 + 2 * few, 2):

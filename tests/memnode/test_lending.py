@@ -26,7 +26,7 @@ def stamps(peer, address, nbytes=NBYTES):
 
 def test_what_is_sent_is_the_region_itself(bench, peer, address):
     kept = []
-    bench._sort = kept.extend  # as by somebody who sends it
+    bench.sort = kept.extend  # as by somebody who sends it
     peer.begin(Op.LEND, address=address, nbytes=LONG_NBYTES_MAX)
     ((_, (_, answer)),) = kept
     region = bench.memory.regions[address]
@@ -61,7 +61,7 @@ def test_stamps_of_a_part_are_of_the_regions_pieces(peer, address):
 
 def test_who_does_not_take_loans_holds_up_nobody(bench, peer, address):
     kept = []
-    bench._sort = kept.extend
+    bench.sort = kept.extend
     for _ in range(16):
         peer.begin(Op.LEND, address=address, nbytes=LONG_NBYTES_MAX)
     assert len(kept) == 16
@@ -95,9 +95,9 @@ def test_what_changes_without_stamps_is_not_lent(peer, op):
 
 def test_what_is_sent_of_a_freed_region_stays_as_it_was(bench, peer, address):
     kept = []
-    sort, bench._sort = bench._sort, kept.extend
+    sort, bench.sort = bench.sort, kept.extend
     peer.begin(Op.LEND, address=address, nbytes=LONG_NBYTES_MAX)
-    bench._sort = sort
+    bench.sort = sort
     ((_, (_, answer)),) = kept
     assert bench.peer().ask(Op.FREE, body=Free(address=address)).status is Status.OK
     assert (np.frombuffer(answer, np.float32) == 1).all()

@@ -11,10 +11,13 @@ import time
 import pytest
 import zmq
 
+import smbox
 from memnode import server as node_server
 from memnode.config import Bind, NodeConfig
+from memnode.listener import Listener
 from memnode.node import Node
 from memnode.server import NodeServer
+from smbox.errors import SegmentError
 from smbox.memory.node_memory import NodeMemory
 from smbox.memory.segment import listing, room_nbytes
 from smbox.wire.codec import Request, encode_request
@@ -35,17 +38,25 @@ def server():
 
 
 def test_what_goes_wrong_between_messages_is_logged_and_survived(server, monkeypatch, caplog):
-    with monkeypatch.context() as patch:
-        patch.setattr(server._node, "tick", lambda **_: 1 / 0)
-        server._tick(server._node)
-    assert "cannot run parked requests" in caplog.text
-    caplog.clear()
+    ticks = []
+
+    def tick(*_, **__):
+        ticks.append(None)
+        if len(ticks) == 1:
+            raise ZeroDivisionError
+        os.kill(os.getpid(), signal.SIGTERM)
+        return []
+
+    monkeypatch.setattr(Node, "poll_s", 0.0)
+    monkeypatch.setattr(Node, "tick", tick)
+    server.run()
+    assert caplog.text.count("cannot run parked requests") == 1
 
 
 def test_a_long_walk_of_the_waits_is_not_repeated_for_each_message(server, monkeypatch):
     messages, ticks = 200, []
 
-    def tick(**_):
+    def tick(*_, **__):
         ticks.append(time.sleep(0.02))
         return []
 
@@ -60,7 +71,7 @@ def test_a_long_walk_of_the_waits_is_not_repeated_for_each_message(server, monke
         os.kill(os.getpid(), signal.SIGTERM)
 
     monkeypatch.setattr(Node, "is_idle", False)
-    monkeypatch.setattr(server._node, "tick", tick)
+    monkeypatch.setattr(Node, "tick", tick)
     thread = threading.Thread(target=send)
     thread.start()
     server.run()
@@ -68,12 +79,31 @@ def test_a_long_walk_of_the_waits_is_not_repeated_for_each_message(server, monke
     assert len(ticks) < messages / 2
 
 
-def test_without_a_limit_the_node_takes_most_of_what_is_free(server):
-    free = NodeServer(NodeConfig((Bind.parse(FREE_PORT),)))._memory_nbytes(server.name)
-    assert room_nbytes() // 2 < free < room_nbytes() + (1 << 30)
+@pytest.fixture
+def taken(monkeypatch):
+    """``taken(limit)``: bytes of memory of a node that starts with this limit."""
+
+    def nbytes(limit: int | None) -> int:
+        asked = []
+
+        def refuse(_name: str, nbytes: int, _node_id: int) -> NodeMemory:
+            asked.append(nbytes)
+            raise SegmentError("not opened")
+
+        monkeypatch.setattr(NodeMemory, "open", refuse)
+        config = NodeConfig((Bind.parse(FREE_PORT),), memory_nbytes=limit)
+        with pytest.raises(SegmentError), NodeServer(config).opened():
+            raise AssertionError
+        return asked[0]
+
+    return nbytes
 
 
-def test_memory_of_an_earlier_run_counts_as_room(monkeypatch, caplog):
+def test_without_a_limit_the_node_takes_most_of_what_is_free(taken):
+    assert room_nbytes() // 2 < taken(None) < room_nbytes() + (1 << 30)
+
+
+def test_memory_of_an_earlier_run_counts_as_room(monkeypatch, caplog, taken):
     monkeypatch.setattr(node_server, "used_nbytes", lambda _name: 100 << 20)
     monkeypatch.setattr(node_server, "room_nbytes", lambda: 50 << 20)
     for limit, found, warned in (
@@ -81,14 +111,36 @@ def test_memory_of_an_earlier_run_counts_as_room(monkeypatch, caplog):
         (150 << 20, 150, 0),
         ((150 << 20) + 1, 150, 1),
     ):
-        config = NodeConfig((Bind.parse(FREE_PORT),), memory_nbytes=limit)
-        assert NodeServer(config)._memory_nbytes("any") >> 20 == found
+        assert taken(limit) >> 20 == found
         assert caplog.text.count("docker run --shm-size") == warned
 
 
-def test_a_reply_that_reaches_nobody_is_counted(server):
-    server._send(server._node, [((0, b"nobody"), [b"reply"])])
-    assert server._node.context.metrics.replies_dropped == 1
+def test_a_reply_that_reaches_nobody_is_counted(server, monkeypatch):
+    found, send, is_dropped = [], Listener.send, threading.Event()
+
+    def send_but_the_first(*told):
+        if is_dropped.is_set():
+            return send(*told)
+        is_dropped.set()
+        return False
+
+    def ask():
+        try:
+            with zmq.Context() as context, context.socket(zmq.DEALER) as peer:
+                peer.connect(server.addresses[0])
+                peer.send_multipart(encode_request(Request(Op.PING, request=1, body=Empty())))
+                is_dropped.wait(WAIT_S)
+            with smbox.connect(server.addresses[0], transport="tcp", timeout_s=WAIT_S) as box:
+                found.append(box.stats()["replies_dropped"])
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(Listener, "send", send_but_the_first)
+    thread = threading.Thread(target=ask)
+    thread.start()
+    server.run()
+    thread.join(WAIT_S)
+    assert found == [1]
 
 
 def test_a_limit_above_the_room_of_dev_shm_is_logged(caplog):
@@ -97,6 +149,15 @@ def test_a_limit_above_the_room_of_dev_shm_is_logged(caplog):
         with NodeServer(config).opened():
             pass
         assert caplog.text.count("docker run --shm-size") == count
+
+
+@pytest.mark.parametrize("is_taken", [False, True])
+def test_the_name_of_a_node_is_its_port_unless_old_memory_has_it(monkeypatch, is_taken):
+    monkeypatch.setattr(node_server, "listing", lambda name: [name] if is_taken else [])
+    made = NodeServer(NodeConfig((Bind.parse(FREE_PORT),), memory_nbytes=1 << 24))
+    with made.opened():
+        port = made.addresses[0].rpartition(":")[2]
+        assert made.name == (f"{port}-{os.getpid()}" if is_taken else port)
 
 
 def test_an_exception_leaves_the_memory_in_place():

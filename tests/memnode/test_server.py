@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import secrets
 import signal
 import socket
@@ -247,15 +246,3 @@ def test_an_open_address_is_warned_of_and_wants_no_proof(start, make_peer):
         assert peer.hello(proof=b"").status is Status.OK
     node.stop()
     assert "INSECURE" in node.errors
-
-
-def test_a_fresh_node_never_adopts_old_memory_by_its_port(start, monkeypatch):
-    first = start("--keep")
-    port = first.ready["name"]
-    first.stop()
-    config = NodeConfig((Bind.parse(f"tcp://127.0.0.1:{port}"),))
-    assert config.known_name == port, "but who asks for the port asks for its memory"
-    from memnode import server
-
-    assert server._fresh_name(port) == f"{port}-{os.getpid()}"
-    assert server._fresh_name("no-such-memory") == "no-such-memory"
