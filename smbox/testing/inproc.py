@@ -28,11 +28,14 @@ class InprocHub:
     """Connects any number of clients with one handler.
 
     Args:
-        handler: called by one thread at a time.
+        handler: as the attribute.
+
+    Attributes:
+        handler: called by one thread at a time; a test may replace it.
     """
 
     def __init__(self, handler: Handler) -> None:
-        self._handler = handler
+        self.handler = handler
         self._lock = threading.Lock()
         self._inboxes: dict[bytes, deque[list[Buffer]]] = {}
         self._names = itertools.count(1)
@@ -47,7 +50,7 @@ class InprocHub:
         """Pass a message to the handler, and its replies to the connections they are for."""
         with self._lock:
             copies: list[Buffer] = [bytes(frame) for frame in frames]
-            for peer, answer in self._handler(connection, copies):
+            for peer, answer in self.handler(connection, copies):
                 inbox = self._inboxes.get(peer)  # once: other threads close theirs meanwhile
                 if inbox is not None:
                     inbox.append([bytes(frame) for frame in answer])

@@ -66,7 +66,7 @@ def begin_anew(place):
 @pytest.mark.parametrize("transport", ["shm", "tcp"])
 def test_no_verb_reaches_another_memory(place, transport):
     held = Held(place.box(transport, timeout_s=10.0))
-    travelled = pickle.dumps((held.region, held.counter))
+    travelled = pickle.dumps((held.box, held.region, held.counter))
     regions, counter = begin_anew(place)
 
     def check():
@@ -78,12 +78,12 @@ def test_no_verb_reaches_another_memory(place, transport):
     check()  # for good
     with ThreadPoolExecutor(1) as others:  # a thread without a channel
         others.submit(check).result()
-    region, count = pickle.loads(travelled)
+    box, region, count = pickle.loads(travelled)
     snapshot = partial(region.get, snapshot=True)
     for verb in (lambda: region.put(ONES), region.get, snapshot, count.add):
         with pytest.raises(PeerLostError):
             verb()
-    region._paths.close()
+    box.close()
     assert not any(each.get().any() for each in regions)
     assert [each.version for each in regions] == [0, 0, 0]
     assert counter.value == 0
@@ -92,7 +92,7 @@ def test_no_verb_reaches_another_memory(place, transport):
 @pytest.mark.parametrize("transport", ["shm", "tcp"])
 def test_a_node_that_was_killed_is_the_same(place, transport):
     held = Held(place.box(transport))
-    travelled = pickle.dumps(held.region)
+    travelled = pickle.dumps((held.box, held.region))
     place.restart()
     held.region.accumulate(ONES)
     assert held.counter.add() == 0
@@ -101,9 +101,9 @@ def test_a_node_that_was_killed_is_the_same(place, transport):
     thread.start()
     thread.join()
     assert (done[0] == 2).all()
-    region = pickle.loads(travelled)
+    box, region = pickle.loads(travelled)
     assert (region.get() == 2).all()
-    region._paths.close()
+    box.close()
 
 
 def test_a_raw_address_of_another_memory_means_nothing(place):

@@ -18,7 +18,7 @@ import smbox.paths
 import smbox.sync
 import smbox.wire
 from memnode.node import Node
-from smbox import dtypes, heartbeat
+from smbox import Box, dtypes, heartbeat
 from smbox.config import ClientConfig
 from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import STRIPE_NBYTES, RegionKind
@@ -26,11 +26,12 @@ from smbox.memory.locks import LockFile
 from smbox.memory.node_memory import NodeMemory
 from smbox.paths.control import new_token
 from smbox.paths.opening import open_over
+from smbox.paths.pair import PathPair
 from smbox.paths.work import Changes, CreateRequest, Operation, Reading
 from smbox.testing import interrupts
 from smbox.testing.inproc import InprocHub
 from smbox.testing.inproc_box import handle, inproc_box
-from smbox.testing.solo import solo_box, solo_boxes
+from smbox.testing.solo import solo_boxes
 
 MEMORY_NBYTES = 256 << 20
 TRACED = (
@@ -50,7 +51,7 @@ class InprocNode:
     def __init__(self, node_id=0):
         self.node_id = node_id
         self.name = f"paths-{os.getpid()}-{next(_names)}-{secrets.token_hex(3)}"
-        self.hub = InprocHub(self._handle)
+        self.hub = InprocHub(self.handle)
         self.is_down = False
         self.seen = []
         self._start()
@@ -59,7 +60,7 @@ class InprocNode:
         self.memory = NodeMemory.open(self.name, MEMORY_NBYTES, self.node_id)
         self.node = Node(self.memory, now_s=time.monotonic())
 
-    def _handle(self, connection, frames):
+    def handle(self, connection, frames):
         if self.is_down:
             return []
         if frames:
@@ -219,8 +220,14 @@ def solo():
 
 
 @pytest.fixture
-def box(solo):
-    with solo_box(solo) as box:
+def paths(solo):
+    """The paths of the fixture ``box``."""
+    return PathPair(ClientConfig(solo.control.address, timeout_s=WAIT_S), solo)
+
+
+@pytest.fixture
+def box(paths):
+    with Box(paths) as box:
         yield box
 
 

@@ -15,6 +15,7 @@ from smbox import sync
 from smbox.errors import ConfigError, LayoutMismatchError, RequestTimeoutError
 from smbox.memory.kernels import BarrierWord, KernelCode
 from smbox.memory.layout import RegionKind
+from smbox.paths.pair import PathPair
 from smbox.testing.contract_tools import in_threads
 
 
@@ -72,29 +73,36 @@ def test_an_interrupt_at_any_line_takes_the_arrival_back(box, interrupted):
     assert nth > 50
 
 
-def test_who_was_met_in_the_last_moment_has_met(box, monkeypatch):
+@pytest.fixture
+def before(monkeypatch):
+    """``before(kernel, act)``: call ``act`` before a request of this kernel begins."""
+
+    def prepare(kernel, act):
+        begin = PathPair.begin
+
+        def acting(paths, request, *result):
+            if request.kernel == kernel:
+                act()
+            return begin(paths, request, *result)
+
+        monkeypatch.setattr(PathPair, "begin", acting)
+
+    return prepare
+
+
+def test_who_was_met_in_the_last_moment_has_met(box, before):
     """The other party arrives between this one's timeout and its withdrawal."""
-    take_back = sync._withdraw
-
-    def late(paths, info, member, timeout_s):
-        in_threads(1, lambda _: box.barrier("close", 2))
-        return take_back(paths, info, member, timeout_s)
-
-    monkeypatch.setattr(sync, "_withdraw", late)
+    before(KernelCode.WITHDRAW, lambda: in_threads(1, lambda _: box.barrier("close", 2)))
     assert box.barrier("close", 2, timeout_s=0.01) == 0
     assert words(box, "close")[: BarrierWord.MEMBERS] == [1, 0, 2]
 
 
-def test_an_arrival_that_was_never_sent_has_met_nobody(box, monkeypatch):
+def test_an_arrival_that_was_never_sent_has_met_nobody(box, before):
+    def unsent():
+        raise RequestTimeoutError("it was not sent")
+
     box.barrier("again", 1)
-    begin = sync._begin
-
-    def unsent(paths, info, kernel, member):
-        if kernel == KernelCode.ARRIVE:
-            raise RequestTimeoutError("it was not sent")
-        return begin(paths, info, kernel, member)
-
-    monkeypatch.setattr(sync, "_begin", unsent)
+    before(KernelCode.ARRIVE, unsent)
     with pytest.raises(RequestTimeoutError):
         box.barrier("again", 1)
     assert words(box, "again")[: BarrierWord.MEMBERS] == [1, 0, 1]
@@ -124,19 +132,13 @@ def test_more_parties_than_a_stripe_has_words_for(box, parties):
         box.barrier("all", sync.PARTIES_MAX, timeout_s=0.0)
 
 
-def test_an_arrival_that_comes_late_but_opens_the_barrier_has_met(box, held, monkeypatch):
+def test_an_arrival_that_comes_late_but_opens_the_barrier_has_met(box, held, before):
     """The stripe is held at first, so that the arrival is queued; then it takes effect."""
     box.barrier("one", 1)
     info = next(info for info in box.regions() if info.name == "one")
     region = SimpleNamespace(info=info)
-    take_back = sync._withdraw
     with ExitStack() as stack:
-
-        def free_again(paths, info, member, timeout_s):
-            stack.close()
-            return take_back(paths, info, member, timeout_s)
-
         stack.enter_context(held(region))
-        monkeypatch.setattr(sync, "_withdraw", free_again)
+        before(KernelCode.WITHDRAW, stack.close)
         assert box.barrier("one", 1, timeout_s=0.01) == 1
     assert words(box, "one")[: BarrierWord.MEMBERS] == [2, 0, 1]

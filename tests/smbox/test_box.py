@@ -163,10 +163,10 @@ def test_a_bad_shape_for_a_name_that_is_taken(box):
 
 def test_a_box_and_what_it_hands_out_travel_together():
     """Objects pickled separately share one connection again; unpickling opens none."""
-    box = Box(PathPair(ClientConfig(NOBODY)))
-    one, two = pickle.loads(pickle.dumps(box)), pickle.loads(pickle.dumps(box))
-    assert one._paths is two._paths
-    assert one._paths.config == ClientConfig(NOBODY)
+    one, two = map(pickle.loads, 2 * [pickle.dumps(Box(PathPair(ClientConfig(NOBODY))))])
+    one.close()
+    with pytest.raises(ConfigError, match="closed"):
+        two.regions()
 
 
 def test_free_takes_no_part_of_a_region(box):

@@ -178,9 +178,9 @@ def test_a_box_that_cannot_be_leaves_no_node(own_children):
     assert own_children() == []
 
 
-def test_the_box_says_goodbye_before_its_node_ends(box):
+def test_the_box_says_goodbye_before_its_node_ends(box, paths):
     found = []
-    mine = LocalBox(box._paths, SimpleNamespace(close=lambda: found.append(closed(box))))
+    mine = LocalBox(paths, SimpleNamespace(close=lambda: found.append(closed(box))))
     mine.close()
     assert found == [True]
 

@@ -7,7 +7,10 @@ import threading
 
 import pytest
 
+from smbox import Box
+from smbox.config import ClientConfig
 from smbox.errors import ConfigError
+from smbox.testing.inproc_box import inproc_paths
 
 
 @pytest.fixture
@@ -61,10 +64,11 @@ def test_a_lock_is_refused_inside_a_call_of_its_thread(boxes, inside):
     assert lock.holder() is None
 
 
-def test_a_call_is_refused_while_its_thread_opens_the_box(boxes, inside):
+def test_a_call_is_refused_while_its_thread_opens_the_box(node, inside):
     """A forked child, and a pickled copy, open a box in their first call."""
-    box = boxes()
-    counter = box.counter("c")
-    box._paths.abandon()
-    inside([lambda: counter.add(1), lambda: box.counter("d")], lambda: counter.add(2))
-    assert counter.value == 2
+    paths = inproc_paths(node.connect, ClientConfig("inproc://node", timeout_s=60.0))
+    with Box(paths) as box:
+        counter = box.counter("c")
+        paths.abandon()
+        inside([lambda: counter.add(1), lambda: box.counter("d")], lambda: counter.add(2))
+        assert counter.value == 2

@@ -211,9 +211,8 @@ class Losing:
         return getattr(self._inner, name)
 
 
-def test_a_snapshot_whose_copies_are_all_lost_is_given_up(node, boxes):
-    control = boxes()._paths.control()
-    box = boxes(lambda: Losing(node, control))
+def test_a_snapshot_whose_copies_are_all_lost_is_given_up(node, boxes, client):
+    box = boxes(lambda: Losing(node, client.control))
     region = box.create("r", init=ONES)
     with pytest.raises(PeerLostError) as caught:
         region.get(snapshot=True)

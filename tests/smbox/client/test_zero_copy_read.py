@@ -46,7 +46,7 @@ def filled(node, client):
 
 def between(node, monkeypatch, op, act):
     """Do something when the first request of ``op`` arrives, before it is answered."""
-    handle = node._handle
+    handle = node.handle
     acted = []
 
     def watched(connection, frames):
@@ -55,7 +55,7 @@ def between(node, monkeypatch, op, act):
             act()
         return handle(connection, frames)
 
-    monkeypatch.setattr(node.hub, "_handler", watched)
+    monkeypatch.setattr(node.hub, "handler", watched)
 
 
 def test_a_quiet_region_is_read_without_a_copy(node, client):
@@ -183,7 +183,7 @@ def test_a_restless_region_is_read_by_copies_for_a_while(node, client, monkeypat
 def test_a_look_that_was_interrupted_is_forgotten(node, client, monkeypatch):
     info, x = filled(node, client)
     region, looks = node.memory.regions[int(info.address)], []
-    handle, compare = node._handle, ZeroCopyRead._compare
+    handle, compare = node.handle, ZeroCopyRead._compare
 
     def changed(connection, frames):
         if frames and decode_request(frames).op is Op.STAMPS:
@@ -198,7 +198,7 @@ def test_a_look_that_was_interrupted_is_forgotten(node, client, monkeypatch):
         if len(looks) == 1:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(node.hub, "_handler", changed)
+    monkeypatch.setattr(node.hub, "handler", changed)
     monkeypatch.setattr(ZeroCopyRead, "_compare", struck)
     out = np.empty(COUNT, np.float32)
     work = begin(client, info, out)

@@ -45,7 +45,7 @@ def test_a_create_that_a_node_refuses_leaves_nothing(box, team):
 def test_a_part_whose_creation_got_no_reply_goes_once_its_node_answers(team, contents, until):
     """The node had created and published it; without contents that is one request."""
     node, box = team.nodes[5], team.box(timeout_s=SHORT_S)
-    name, handle = team.name_on(0), node.hub._handler
+    name, handle = team.name_on(0), node.hub.handler
     silent = []
 
     def goes_silent_once(connection, frames):
@@ -57,7 +57,7 @@ def test_a_part_whose_creation_got_no_reply_goes_once_its_node_answers(team, con
             return []
         return found
 
-    node.hub._handler = goes_silent_once
+    node.hub.handler = goes_silent_once
     with pytest.raises((ConnectError, RequestTimeoutError)):
         box.create(name, layout="striped", **contents)
     assert len(node.memory.regions) == 1
@@ -135,7 +135,7 @@ def goes_silent(monkeypatch):
     """Let a node publish a region of this name, send no reply, and then drop all messages."""
 
     def prepare(node, name):
-        publish, handle = Registry.publish, node.hub._handler
+        publish, handle = Registry.publish, node.hub.handler
 
         def published(self, address, **options):
             found = publish(self, address, **options)
@@ -147,7 +147,7 @@ def goes_silent(monkeypatch):
             return [] if node.is_down else found
 
         monkeypatch.setattr(Registry, "publish", published)
-        monkeypatch.setattr(node.hub, "_handler", answers)
+        monkeypatch.setattr(node.hub, "handler", answers)
 
     return prepare
 

@@ -11,12 +11,26 @@ import numpy as np
 import pytest
 
 from smbox.errors import ConfigError, PeerLostError
+from smbox.many.box import ManyBox
 from smbox.many.paths import ManyPath
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.paths.local import LocalPath
 
 LIFE = {"say_bye", "close", "abandon", "check_not_nested"}
 """What is asked of the paths of each node."""
+
+
+class Opened(ManyBox):
+    """Keeps its nodes, by id."""
+
+    def __init__(self, nodes):
+        super().__init__(nodes)
+        self.by_id = {node.id: node for node in nodes}
+
+
+@pytest.fixture
+def box(team):
+    return team.box(Opened)
 
 
 def verbs(kind):
@@ -46,7 +60,7 @@ def test_a_shifted_source_is_refused_at_the_stripes_of_a_part(box):
 
 def test_a_share_that_cannot_be_started_has_no_effect(box):
     region = box.create("w", shape=(3, 4), layout="striped")
-    box._many.nodes[region.parts[1].node].paths.close()
+    box.by_id[region.parts[1].node].paths.close()
     handle = region.put_nb(np.ones((3, 4), np.float32))
     with pytest.raises(ConfigError, match="closed"):
         handle.wait()
@@ -57,7 +71,7 @@ def test_a_share_that_cannot_be_started_has_no_effect(box):
 def test_a_flush_of_lost_nodes_names_the_first_and_completes_the_changes_at_others(
     box, monkeypatch
 ):
-    flushed, (first, other, last) = [], box._many.nodes.values()
+    flushed, (first, other, last) = [], box.by_id.values()
 
     def lost(**_):
         raise PeerLostError("the node is lost")
@@ -73,7 +87,7 @@ def test_a_flush_of_lost_nodes_names_the_first_and_completes_the_changes_at_othe
 
 def test_a_wait_for_a_sum_ends_with_one_change_of_any_part(box):
     region = box.create("w", init=np.zeros(12, np.float32), layout="striped")
-    wait = ManyPath(box._many.nodes).wait_version(region.info, region.version + 1)
+    wait = ManyPath(box.by_id).wait_version(region.info, region.version + 1)
     change = threading.Timer(0.05, region[9:].accumulate, [np.ones(3, np.float32)])
     change.start()
     begun_s = time.monotonic()

@@ -28,7 +28,7 @@ def lies(region):
 
 def answer_late(node, delay_s):
     """Let a node answer after a time."""
-    handle, late = node.hub._handler, deque()
+    handle, late = node.hub.handler, deque()
 
     def handler(connection, frames):
         now_s = time.monotonic()
@@ -36,7 +36,7 @@ def answer_late(node, delay_s):
         while late and late[0][0] <= now_s:
             yield late.popleft()[1]
 
-    node.hub._handler = handler
+    node.hub.handler = handler
 
 
 def test_a_region_is_cut_by_rows_over_all_nodes(region, box):

@@ -194,7 +194,7 @@ class Kill:
 
     def __init__(self, node, op, *, is_handled):
         self._node, self._op, self._is_handled = node, op, is_handled
-        self._handler, node.hub._handler = node.hub._handler, self._handle
+        self._handler, node.hub.handler = node.hub.handler, self._handle
         self.unpublished = None
 
     def _handle(self, connection, frames):

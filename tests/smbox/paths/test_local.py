@@ -76,8 +76,8 @@ def test_a_snapshot_opens_no_file_that_an_interrupt_would_leave_open(box, monkey
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_close_ends_a_wait(box):
-    handle = Handle("wait", box._paths.data().wait_version(box.create("r", 4).info, 1), int)
+def test_close_ends_a_wait(box, paths):
+    handle = Handle("wait", paths.data().wait_version(box.create("r", 4).info, 1), int)
     assert not handle.done()
     box.close()
     with pytest.raises(PeerLostError, match="closed"):
@@ -216,17 +216,16 @@ def test_a_view_is_the_memory(solo, box):
     assert region.get().tolist() == [[0, 0], [0, 5]]
 
 
-def test_an_abandoned_path_ends_its_requests_and_begins_anew(solo, box, held):
+def test_an_abandoned_path_ends_its_requests_and_begins_anew(solo, box, paths, held):
     """What a forked child does with what it inherited."""
     region = box.create("some", shape=(4,))
     own = slots(solo)
     with held(region):
         handle = region.put_nb(np.ones(4, np.float32))
-        queue = box._paths.data()._queue()
-        box._paths.abandon()
+        paths.abandon()
     with pytest.raises(PeerLostError):
         handle.wait()
     region.put(np.full(4, 2, np.float32))
     assert region.get().tolist() == [2, 2, 2, 2]
     assert own < slots(solo)
-    queue.writer.segment.unlink()
+    handle.work.queue.writer.segment.unlink()

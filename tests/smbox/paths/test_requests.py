@@ -16,23 +16,23 @@ def operation(region, first, limit):
     return Operation(region.info, "test", KernelCode.SUM, 2, first, limit, source)
 
 
-def test_an_empty_change_only_looks_whether_the_region_lives(box):
+def test_an_empty_change_only_looks_whether_the_region_lives(box, paths):
     region = box.create("some", shape=(4,))
     empty = operation(region, 8, 8)
-    box._paths.finish(empty, None)
-    assert box._paths.begin(empty, lambda: "done").result() == "done"
+    paths.finish(empty, None)
+    assert paths.begin(empty, lambda: "done").result() == "done"
     assert region.version == 0
     box.free(region)
     with pytest.raises(RegionFreedError):
-        box._paths.finish(empty, None)
+        paths.finish(empty, None)
     out = np.empty(0, np.uint8)
     with pytest.raises(RegionFreedError):
-        box._paths.finish(Reading(region.info, 8, 8, out), None)
+        paths.finish(Reading(region.info, 8, 8, out), None)
 
 
-def test_a_result_can_be_made_when_it_is_done(box):
+def test_a_result_can_be_made_when_it_is_done(box, paths):
     region = box.create("some", shape=(4,), dtype="uint8")
-    handle = box._paths.begin(operation(region, 1, 3), lambda: "made")
+    handle = paths.begin(operation(region, 1, 3), lambda: "made")
     assert handle.result() == "made"
     assert region.get().tolist() == [0, 0, 2, 0]
 

@@ -198,7 +198,7 @@ def test_a_stranger_is_refused(frames: list[bytes]):
         stranger.connect(addresses[0])
         stranger.send_multipart(frames)
         with pytest.raises(RemoteProtocolError):
-            ring._receive(np.ones(1, np.float32))
+            ring.broadcast(np.ones(1, np.float32), source=1)
     ring.close()
 
 
