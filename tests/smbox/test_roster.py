@@ -88,7 +88,7 @@ def test_a_holder_replaces_the_record_that_a_former_one_wrote_late(box, join):
     late = former.seen.records[0]
     former.leave()
     holder = join(box, lease_s=WAIT_S)
-    holder._roster.write(0, late)
+    Roster(box, "run").write(0, late)
     assert Roster(box, "run").seen.of(0).pid is None
     holder.beat()
     assert Roster(box, "run").seen.of(0).pid == os.getpid()

@@ -43,11 +43,9 @@ def test_with_a_node_it_tells_how_it_is_reached(capsys):
 
 
 def test_it_tells_why_not_faster(monkeypatch):
-    with (
-        smbox.local(memory="64MiB") as box,
-        smbox.connect(box.address, transport="tcp") as slow,
-    ):
-        told = doctor._about_box(slow, box.address)
+    monkeypatch.setenv("SMBOX_TRANSPORT", "tcp")
+    with smbox.local(memory="64MiB") as box:
+        told, _ = doctor.about_node(box.address)
     assert told["transport"] == "tcp"
     assert told["because"]
 
@@ -99,30 +97,44 @@ def test_the_native_library_and_its_compiler_are_named(monkeypatch):
 
 
 def test_why_there_is_no_native_library_is_said(monkeypatch):
-    assert "SMBOX_NO_NATIVE=1" in doctor._native({"SMBOX_NO_NATIVE": "1"})
+    with monkeypatch.context() as patch:
+        patch.setenv("SMBOX_NO_NATIVE", "1")
+        assert "SMBOX_NO_NATIVE=1" in doctor.about_host()["native library"]
 
     def refuse(_environ):
         raise NativeError("stale: make native")
 
     monkeypatch.setattr(library, "why_not_native", refuse)
-    assert "make native" in doctor._native({})
+    assert "make native" in doctor.about_host()["native library"]
 
 
-def test_settings_are_told_and_misspelt_ones_pointed_at():
-    told = doctor._settings({"SMBOX_TIMEOUT_S": "3", "SMBOX_ADRESS": "x", "HOME": "/"})
+@pytest.fixture
+def settings(monkeypatch):
+    """``settings(**values)``: what is said of these variables and no other ones."""
+
+    def told(**values: str) -> str:
+        monkeypatch.setattr(doctor.os, "environ", values)
+        return doctor.about_host()["settings"]
+
+    return told
+
+
+def test_settings_are_told_and_misspelt_ones_pointed_at(settings):
+    told = settings(SMBOX_TIMEOUT_S="3", SMBOX_ADRESS="x", HOME="/")
     assert told == "SMBOX_TIMEOUT_S=3, SMBOX_ADRESS (unknown: misspelt?)"
-    assert doctor._settings({}) == "no SMBOX_ variable is set"
+    assert settings() == "no SMBOX_ variable is set"
 
 
-def test_every_setting_of_the_manual_is_known():
+def test_every_setting_of_the_manual_is_known(settings):
     manual = (Path(__file__).parents[3] / "docs" / "cli.md").read_text()
     names = set(re.findall(r"`(SMBOX_[A-Z_]+)`", manual))
     assert {"SMBOX_TIMEOUT_S", "SMBOX_RANK", "SMBOX_WORKER_RESTART_COUNT"} <= names
-    assert "unknown" not in doctor._settings(dict.fromkeys(names, "1"))
+    assert "unknown" not in settings(**dict.fromkeys(names, "1"))
 
 
-def test_what_is_not_installed_is_said():
-    assert doctor._version("no-such-package-of-ours") == "not installed"
+def test_what_is_not_installed_is_said(monkeypatch):
+    monkeypatch.setattr(doctor, "PACKAGES", ("no-such-package-of-ours",))
+    assert doctor.versions()["no-such-package-of-ours"] == "not installed"
 
 
 def test_little_room_and_dead_memory_come_with_advice(monkeypatch):

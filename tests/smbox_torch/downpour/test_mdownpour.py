@@ -9,6 +9,7 @@ from smbox.testing import oracles
 from smbox.testing.model_box import ModelBox
 from smbox.testing.quadratic import LR, Descent, gradient, start
 from smbox_torch.downpour.mdownpour import MDownpour
+from smbox_torch.downpour.pending_update import PendingUpdate
 
 torch.set_num_threads(1)
 
@@ -98,11 +99,11 @@ def test_an_interrupt_after_the_fetch_repeats_no_step_of_others(monkeypatch):
     one.run()
     other.run(5)
 
-    def interrupt() -> None:
+    def interrupt(_: PendingUpdate) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(one.optimizer._outside_changes, "rebase", interrupt)
+        patch.setattr(PendingUpdate, "rebase", interrupt)
         with pytest.raises(KeyboardInterrupt):
             one.run()
     c = box.attach("run.float32").get()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,6 +13,17 @@ from smbox_torch.hogwild.hogwild_pp import HogwildPP
 from smbox_torch.world import World
 
 Leaders = tuple[list[torch.nn.Parameter], list[HogwildPP]]
+
+
+@pytest.fixture
+def streamer() -> Callable[[], threading.Thread]:
+    """``streamer()``: the thread of the only stream of this process."""
+
+    def find() -> threading.Thread:
+        (found,) = (each for each in threading.enumerate() if each.name.endswith("-stream"))
+        return found
+
+    return find
 
 
 @pytest.fixture

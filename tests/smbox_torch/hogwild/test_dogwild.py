@@ -12,6 +12,7 @@ import torch
 from smbox.errors import ConfigError
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.testing.model_box import ModelBox
+from smbox.testing.model_region import ModelRegion
 from smbox.testing.quadratic import LR, SIZE, Descent, gradient, start
 from smbox_torch.hogwild.dogwild import Dogwild
 
@@ -150,22 +151,22 @@ def test_streaming_is_hidden_and_counted():
     assert one.stats().waited_ms == 0
 
 
-def test_a_streamer_that_fails_ends_the_next_step():
-    box = ModelBox()
-    one = made(box, 1, pause_s=0.0)
+def test_a_streamer_that_fails_ends_the_next_step(streamer, monkeypatch):
+    one = made(ModelBox(), 1, pause_s=0.0)
+    thread = streamer()
 
     def fail(*_: object) -> None:
         raise ConnectionError("the memory is gone")
 
-    one.optimizer._work = fail
-    one.optimizer._stream._thread.join(LONG_S)
+    monkeypatch.setattr(ModelRegion, "accumulate", fail)
+    thread.join(LONG_S)
     for error in (ConnectionError, ConfigError, ConfigError):  # further steps reach nobody
         with pytest.raises(error, match=r"is gone|streamer has ended"):
             one.run()
     one.optimizer.close()
 
 
-def test_a_finish_that_was_interrupted_sends_all_gradients_when_called_again(monkeypatch):
+def test_an_interrupted_finish_that_is_repeated_sends_all_gradients(streamer, monkeypatch):
     box = ModelBox()
     one = made(box, 1, pause_s=1e6)
     deadline_s = time.monotonic() + LONG_S
@@ -173,9 +174,8 @@ def test_a_finish_that_was_interrupted_sends_all_gradients_when_called_again(mon
         assert time.monotonic() < deadline_s
     sent = gradient(1)(one.values(), 0)
     one.run()
-    thread = one.optimizer._stream._thread
     with monkeypatch.context() as patch:
-        patch.setattr(thread, "join", lambda: signal.raise_signal(signal.SIGINT))
+        patch.setattr(streamer(), "join", lambda: signal.raise_signal(signal.SIGINT))
         with pytest.raises(KeyboardInterrupt):
             one.optimizer.finish()
     one.optimizer.finish()

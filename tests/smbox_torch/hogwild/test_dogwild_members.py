@@ -14,6 +14,7 @@ import smbox
 from smbox import heartbeat
 from smbox.errors import ConfigError, LeaseLostError
 from smbox.testing.model_box import ModelBox
+from smbox.testing.model_region import ModelRegion
 from smbox_torch.hogwild.dogwild import Dogwild
 
 LONG_S = 60.0
@@ -185,7 +186,7 @@ def test_a_step_during_a_turn_counts_as_sent_by_the_next_one(monkeypatch):
     _, (_, worker) = pair()
     worker.step()
     with monkeypatch.context() as patch:
-        patch.setattr(worker, "_work", lambda *_: worker.step())
+        patch.setattr(ModelRegion, "accumulate", lambda *_: worker.step())
         worker.stream()
     assert (worker.state_dict()["shared"], worker.steps) == (1, 2)
     worker.stream()

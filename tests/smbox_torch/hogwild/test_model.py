@@ -127,7 +127,7 @@ def test_the_token_averages_statistics_and_brings_counts_up(open_box):
     assert torch.equal(latest.eval()(x), nets[1].eval()(x))
     norms[1].num_batches_tracked.fill_(9)
     before_nbytes = team[1].stats().nbytes
-    team[1]._exchange(0)
+    train(nets[1], team[1], range(6, 7))
     assert norms[0].num_batches_tracked.item() == 9
     moved = team[1].stats().nbytes - before_nbytes  # each tensor read and written
     assert moved == 2 * sum(each.nbytes for each in (*nets[1].parameters(), *nets[1].buffers()))

@@ -33,16 +33,19 @@ def test_a_long_pause_delays_no_stop():
     assert turns.acquire(blocking=False)  # the last call
 
 
-def test_an_error_ends_it_and_is_raised_once():
-    called = threading.Event()
+def test_an_error_ends_it_and_is_raised_once(streamer):
+    called, go_on = threading.Event(), threading.Event()
 
     def fail() -> None:
         called.set()
+        go_on.wait(LONG_S)
         raise ConnectionError("the memory is gone")
 
     stream = Stream(fail, pause_s=0.0)
     assert called.wait(LONG_S)
-    stream._thread.join(LONG_S)
+    thread = streamer()
+    go_on.set()
+    thread.join(LONG_S)
     with pytest.raises(ConnectionError):
         stream.check()
     stream.check()
@@ -82,9 +85,9 @@ def test_whatever_ends_the_thread_is_raised():
         stream.close()
 
 
-def test_a_program_may_end_without_a_close():
+def test_a_program_may_end_without_a_close(streamer):
     stream = Stream(lambda: None, pause_s=0.0)
-    assert stream._thread.daemon
+    assert streamer().daemon
     stream.close()
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
 
 from smbox import Region
 from smbox.errors import ConfigError, RequestTimeoutError, WorkerLostError
-from smbox_torch.pipeline import agreement
 from smbox_torch.pipeline.agreement import Answer, Boundary, Offer, Refusal, Settings
 from smbox_torch.pipeline.building import StageBuilder
 from smbox_torch.pipeline.ring import TensorSpec, free_ring
@@ -27,14 +28,15 @@ def test_a_refusal_that_replaces_an_offer_while_it_is_read_is_found(node, name, 
     boundary = Boundary(node, name, 0, first.member.seen.generation(0))
     boundary.offer(Offer(Settings(3, 4, "1f1b", 2), (4, 2), "float32"))
     refusal = Refusal("late", "stage 2 did not start", 0, "failed")
-    read = agreement._read
+    wait_for_offer = Stages.wait_for_offer
 
-    def replaced_and_read(region: Region) -> agreement._Message:
+    def found_and_replaced(stages: Stages, *told: Any) -> tuple[int, Region]:
+        found = wait_for_offer(stages, *told)
         monkeypatch.undo()
         boundary.refuse_downstream(refusal)
-        return read(region)
+        return found
 
-    monkeypatch.setattr(agreement, "_read", replaced_and_read)
+    monkeypatch.setattr(Stages, "wait_for_offer", found_and_replaced)
     second = team_of(node, name, 3, rank=1, lease_s=LEASE_S)
     stages = Stages(node, second, 3, LONG_S)
     assert Boundary.await_offer(node, name, 0, stages)[1] == refusal

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from smbox import Region
+from smbox import Box, Region
 from smbox.errors import ConnectError
 from smbox_torch.sandblaster.scheduler import PortionScheduler
 from smbox_torch.sandblaster.tickets import Tickets
@@ -73,7 +73,7 @@ def test_workers_stop_though_the_regions_cannot_be_freed(begun, monkeypatch):
         raise ConnectError("no node answers")
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(worker._box), "free", lose)
+        patch.setattr(Box, "free", lose)
         with pytest.raises(ConnectError):
             scheduler.close()
     assert worker.draw() is None

@@ -276,14 +276,16 @@ def test_a_rank_outside_and_a_topology_of_another_run_are_refused(box):
 
 def test_a_topology_places_each_rank(box, monkeypatch):
     settings = ExchangeSettings("elastic", PERIOD, None, overlap=False, increment=None)
-    runs = [Run("run", World(rank, 0, 3, 1), settings, 7.0, 1 << 20) for rank in range(3)]
+    runs = [Run("run", World(rank, 0, 3, 1), settings, 0.05, 1 << 20) for rank in range(3)]
     places = [find_placement(run, ONE, box, None, []) for run in runs]
     assert [(at.index, at.groups, at.is_root) for at in places] == [
         (0, 2, True),
         (0, 2, False),
         (1, 2, True),
     ]
-    assert places[0].group._timeout_s == 7.0
+    with pytest.raises(RequestTimeoutError) as caught:
+        places[0].group.begin_alike([])  # alone
+    assert caught.value.facts["timeout_s"] == 0.05
     assert places[2].group is None
     monkeypatch.setattr(groups, "measure", lambda *_, **__: ONE.links)
     chosen = find_placement(runs[0], "auto", box, None, [torch.zeros(5), torch.zeros(2, 3)])

@@ -168,10 +168,12 @@ def test_the_next_start_takes_over_from_a_worker_that_died_restoring():
     with dead.restoring():
         pass
     box.counter("run.phase").add(-1 - IN_USE)  # as it stood inside: -1, of start 0
-    for start in ("1", "3"):
-        again = Phase(box, "run", {"TORCHELASTIC_RESTART_COUNT": start})
-        assert again._take()
-    assert not Phase(box, "run", {"TORCHELASTIC_RESTART_COUNT": "3"})._take()
+    starts = [Phase(box, "run", {"TORCHELASTIC_RESTART_COUNT": start}) for start in "133"]
+    never_left = [start.restoring() for start in starts]
+    assert never_left[0].__enter__()
+    assert never_left[1].__enter__()
+    with pytest.raises(RequestTimeoutError):
+        never_left[2].__enter__()
     with pytest.raises(RequestTimeoutError, match=r"smbox rm run\.phase"):
         Phase(box, "run", {"TORCHELASTIC_RESTART_COUNT": "3"}).use()
 
