@@ -1,38 +1,44 @@
+"""Downpour with an average of the center: of all pushes, and a moving one."""
+
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
 
+from smbox.errors import ConfigError
 from smbox.testing import oracles
 from smbox.testing.model_box import ModelBox
 from smbox.testing.quadratic import LR, Descent, gradient, start
 from smbox_torch.downpour.adownpour import ADownpour
+from smbox_torch.downpour.mvadownpour import MVADownpour
 
 torch.set_num_threads(1)
 
 
-def worker(number: int, box: ModelBox, **settings) -> Descent:
+def worker(number: int, box: ModelBox, kind: type = ADownpour, **settings) -> Descent:
     x = torch.nn.Parameter(torch.from_numpy(start()))
-    sgd = torch.optim.SGD([x], lr=LR)
-    return Descent(
-        number,
-        x,
-        ADownpour(sgd, box.client(f"w{number}"), "run", **({"workers": 1} | settings)),
-    )
-
-
-def rate(push: int) -> float:
-    """Weight of the center after so many pushes."""
-    return 1 / (push + 1)
+    sgd, client = torch.optim.SGD([x], lr=LR), box.client(f"w{number}")
+    return Descent(number, x, kind(sgd, client, "run", **({"workers": 1} | settings)))
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_workers_equal_the_replay_of_their_order(count: int):
+@pytest.mark.parametrize(
+    ("kind", "settings", "rate"),
+    [
+        (ADownpour, {}, lambda push: 1 / (push + 1)),
+        (MVADownpour, {"rate": 0.25}, lambda _: 0.25),
+    ],
+)
+def test_workers_equal_the_replay_of_their_order(
+    kind: type, settings: dict[str, float], rate: Callable[[int], float], count: int
+):
+    """The rate is the weight of the center after so many pushes."""
     box = ModelBox()
-    workers = [worker(i, box) for i in range(count)]
+    workers = [worker(i, box, kind, **settings) for i in range(count)]
     turns = np.random.default_rng(5).permutation(np.repeat(np.arange(count), 8))
     for turn in turns:
         workers[turn].run()
@@ -93,3 +99,13 @@ def test_bytes_of_the_average_count():
     one = worker(0, ModelBox())
     one.run(4)
     assert one.optimizer.stats().nbytes == 4 * 4 * start().nbytes
+
+
+def test_the_default_rate_of_the_moving_average_is_the_papers():
+    assert worker(0, ModelBox(), MVADownpour).optimizer.rate() == 0.001
+
+
+def test_a_rate_outside_its_range_is_refused():
+    for wrong in (0.0, 1.5):
+        with pytest.raises(ConfigError):
+            worker(0, ModelBox(), MVADownpour, rate=wrong)
