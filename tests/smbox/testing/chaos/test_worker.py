@@ -21,10 +21,22 @@ def region(box):
     return box.create(REGION, plan.COUNT, "int64")
 
 
+class Whole(random.Random):
+    """Draws the whole region each time, and long timeouts."""
+
+    def random(self):
+        return 0.03
+
+
 @pytest.fixture
-def worker(box, region, tmp_path):
+def rng():
+    return random.Random(5)
+
+
+@pytest.fixture
+def worker(box, region, tmp_path, rng):
     log = LogWriter(log_path(tmp_path, 1, 2))
-    yield Worker(box, log, plan.identity(1, 2), random.Random(5))
+    yield Worker(box, log, plan.identity(1, 2), rng)
     log.close()
 
 
@@ -41,17 +53,17 @@ def test_all_that_it_does_is_right(solo, worker, region, tmp_path):
     assert judge(np.zeros(plan.COUNT, np.int64), counts, logs)
 
 
+@pytest.mark.parametrize("rng", [Whole()])
 @pytest.mark.parametrize("action", ["fetch", "get", "batch"])
 def test_a_change_that_is_no_commit_is_seen(worker, region, action):
-    worker._pick_window = lambda: plan.WHOLE
     getattr(worker, action)()
     region[0:1].accumulate([1])
     with pytest.raises(ChaosError, match="block 0: the shared cell"):
         getattr(worker, action)()
 
 
+@pytest.mark.parametrize("rng", [Whole()])
 def test_a_change_of_its_own_that_is_lost_is_seen(worker, region):
-    worker._pick_window = lambda: plan.WHOLE
     worker.accumulate()
     region.put(np.zeros(plan.COUNT, np.int64))
     with pytest.raises(ChaosError, match="own cell"):
@@ -68,7 +80,7 @@ def test_a_call_that_returns_late_is_seen(worker, monkeypatch):
     monkeypatch.setattr(workers, "GRACE_S", -1.0)
     monkeypatch.setattr(workers, "TIMEOUT_S", 0.5)
     with pytest.raises(ChaosError, match="timeout"):
-        worker._patiently(lambda timeout_s: None)
+        worker.put()
 
 
 def test_it_waits_for_a_node_but_not_for_ever(tmp_path, monkeypatch):
