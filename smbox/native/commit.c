@@ -24,10 +24,6 @@ struct commit {
     double parameters[5]; /* of the optimizer's kernel */
 };
 
-static struct stripe *row_of(const struct region *region, u64 stripe) {
-    return &region->table[stripe];
-}
-
 static int is_whole(u64 kernel) { return kernel >= COMPARE_SWAP && kernel <= SCATTER_SUM; }
 
 static u64 states_of(u64 optimizer) { return optimizer == ADAM ? 2 : 1; }
@@ -189,7 +185,7 @@ static void arm(struct commit *commit) {
     /* A recoverer that finds a stripe open with this slot must find all of the above. */
     store_release(&slot->state, load_relaxed(&slot->state) + SLOT_ARMED);
     for (u64 at = 0; at < order->extents; at++) {
-        struct stripe *row = row_of(order->region[at], commit->stripe);
+        struct stripe *row = &order->region[at]->table[commit->stripe];
         store_relaxed(&row->writer, slot->id);
         /* Release: a process that finds the stripe open finds its writer and the armed slot. */
         store_release(&row->sequence, load_relaxed(&row->sequence) | SEQUENCE_OPEN);
@@ -208,7 +204,7 @@ static void close_commit(struct commit *commit) {
     if (channel)
         store_release(&channel->row->applied, commit->number);
     for (u64 at = 0; at < order->extents; at++) {
-        struct stripe *row = row_of(order->region[at], commit->stripe);
+        struct stripe *row = &order->region[at]->table[commit->stripe];
         /* A reader that sees the stripe closed sees all new bytes. */
         store_release(&row->sequence,
                       load_relaxed(&row->sequence) + SEQUENCE_COMMIT - SEQUENCE_OPEN);
@@ -229,7 +225,7 @@ static void prepare_parameters(struct commit *commit) {
     if (order->kernel != ADAM)
         return;
     const struct region *last = order->region[order->extents - 1];
-    double step = (double)(load_relaxed(&row_of(last, commit->stripe)->sequence) >> COMMITS_SHIFT) + 1;
+    double step = (double)(load_relaxed(&last->table[commit->stripe].sequence) >> COMMITS_SHIFT) + 1;
     double lr = order->parameters[0], beta1 = order->parameters[1], beta2 = order->parameters[2];
     double prepared[5] = {beta1, beta2, order->parameters[3], lr / (1 - pow(beta1, step)),
                           sqrt(1 - pow(beta2, step))};
@@ -333,7 +329,7 @@ static enum result commit_unlocked(struct commit *commit, struct order *order) {
     if (order->output == OUTPUT_OLD && commit->output_to)
         copy(commit->output_to, region->data + commit->first, commit->limit - commit->first);
     change_blocks(commit, 0);
-    atomic_fetch_add_explicit(&row_of(region, commit->stripe)->sequence, SEQUENCE_COMMIT,
+    atomic_fetch_add_explicit(&region->table[commit->stripe].sequence, SEQUENCE_COMMIT,
                               memory_order_release);
     if (commit->answer)
         store_release(&commit->answer->number, commit->number);
@@ -385,7 +381,7 @@ u64 smbox_commit(struct writer *writer, struct order *orders, u32 count) {
 /* ---- recovery ---------------------------------------------------------------------------------- */
 
 u64 smbox_recover(struct region *region, u64 stripe, struct slot *slot, const u8 *ring) {
-    struct stripe *row = row_of(region, stripe);
+    struct stripe *row = &region->table[stripe];
     u64 sequence = load_acquire(&row->sequence);
     if (!(sequence & SEQUENCE_OPEN))
         return DONE;
