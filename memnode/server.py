@@ -258,9 +258,7 @@ class NodeServer:
                 )
 
     def _memory_nbytes(self, name: str) -> int:
-        limit_nbytes = self.config.memory_nbytes
-        if limit_nbytes is None:
-            return default_memory(name)
+        limit_nbytes = self.config.memory_nbytes or default_memory(name)
         room = used_nbytes(name) + room_nbytes()
         if limit_nbytes > room:
             _LOG.warning(
@@ -278,8 +276,8 @@ def default_memory(name: str | None, count: int = 1) -> int:
 
     Each has an equal share of what is free, and its memory of an earlier run.
     """
-    kept_nbytes = 0 if name is None else used_nbytes(name)
-    return kept_nbytes + int(room_nbytes() * MEMORY_SHARE) // count
+    share_nbytes = int(room_nbytes() * MEMORY_SHARE) // count
+    return share_nbytes if name is None else share_nbytes + used_nbytes(name)
 
 
 def _fresh_name(port: str) -> str:

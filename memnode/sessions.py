@@ -171,9 +171,8 @@ class Sessions:
     def _welcome(self, hello: Hello, applied: int, *, is_known: bool) -> Welcome:
         memory = self._memory
         superblock = memory.superblock
-        proof = b""
-        if hello.nonce:  # a nonce asks for the node's proof
-            proof = proof_of(NODE, memory.cookie, self._challenge, hello)
+        # A nonce asks for the node's proof.
+        proof = proof_of(NODE, memory.cookie, self._challenge, hello) if hello.nonce else b""
         return Welcome(
             node_name=memory.name,
             node_uuid=superblock.uuid,
