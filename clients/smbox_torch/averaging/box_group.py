@@ -115,9 +115,14 @@ class BoxGroup:
         """Return this worker's object for sums of gradients; after ``begin_alike``.
 
         Raises:
-            LayoutMismatchError: regions of this name belong to another model or group.
+            LayoutMismatchError: regions of this name belong to another model or group; this
+                worker has left.
         """
-        self._sums.create(parameters, buffers)
+        try:
+            self._sums.create(parameters, buffers)
+        except BaseException:
+            self._sums.close(steps=None)
+            raise
         return self._sums
 
     def tell_end(self, steps: int) -> None:

@@ -10,7 +10,7 @@ from contextlib import nullcontext
 import pytest
 import torch
 
-from smbox.errors import StepMismatchError, WorkerLostError
+from smbox.errors import LayoutMismatchError, StepMismatchError, WorkerLostError
 from smbox_torch.averaging.box_group import BoxGroup
 from smbox_torch.averaging.sync_group import SyncGroup
 from smbox_torch.hybrid.hybrid import HybridSGD
@@ -130,3 +130,15 @@ def test_a_worker_that_is_killed_is_named_long_before_the_timeout(address, box, 
             optimizer.step()
             with pytest.raises(WorkerLostError, match="rank 1 died"):
                 optimizer.step()
+
+
+def test_a_worker_whose_construction_fails_has_left_the_group(box):
+    """The regions of its gradients belong to another model."""
+    group = BoxGroup(box, name := uuid.uuid4().hex, (0,), 0, timeout_s=10.0)
+    other = box.create(f"{name}.gradient0.float32", 7)
+    sgd = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    with pytest.raises(LayoutMismatchError):
+        SyncGroup(sgd, world=World(0, 0, 1, 1), group=group)
+    box.free(other)
+    with SyncGroup(sgd, world=World(0, 0, 1, 1), group=group) as optimizer:
+        optimizer.step()
