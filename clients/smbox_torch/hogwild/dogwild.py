@@ -254,6 +254,11 @@ class Dogwild(BoxOptimizer):
         self._handing_over.check_not_nested()  # a turn would wait for that call
         return self._turning.holding(None, job)
 
+    def _demand_outside_calls(self) -> None:
+        """Raise ConfigError inside a call of this thread: the last pass would wait for it."""
+        self._handing_over.check_not_nested()
+        self._turning.check_not_nested()
+
     def _extra_state(self) -> dict[str, Any]:
         def copies() -> list[torch.Tensor]:
             return [pending.clone() for pending in self._pending]
@@ -274,13 +279,13 @@ class Dogwild(BoxOptimizer):
         self._handing_over.holding(None, copy)
 
     def finish(self, *, timeout_s: float | None = None) -> None:
-        """End the run, as BoxOptimizer does; ConfigError inside a step of this thread."""
-        self._handing_over.check_not_nested()
+        """End the run, as BoxOptimizer does; ConfigError inside a call of this thread."""
+        self._demand_outside_calls()
         super().finish(timeout_s=timeout_s)
 
     def close(self, *, exchange: bool = True) -> None:
-        """Leave the run, as BoxOptimizer does; ConfigError inside a step of this thread."""
-        self._handing_over.check_not_nested()
+        """Leave the run, as BoxOptimizer does; ConfigError inside a call of this thread."""
+        self._demand_outside_calls()
         super().close(exchange=exchange)
 
     def _end(self) -> None:

@@ -46,6 +46,25 @@ def test_calls_of_a_signal_handler_inside_a_step_are_refused(pause_s):
     opt.close()
 
 
+def test_the_end_is_refused_in_a_signal_handler_that_the_last_pass_would_wait_for(monkeypatch):
+    """The handler interrupts ``state_dict``, which excludes the streamer."""
+    sgd = torch.optim.SGD([torch.nn.Parameter(torch.zeros(4))], lr=1.0)
+    opt, refused = Dogwild(sgd, ModelBox(), "run", workers=1), []
+
+    def handler() -> dict[str, object]:
+        for call in (opt.finish, opt.close):
+            with pytest.raises(ConfigError, match="set a flag and return"):
+                call()
+            refused.append(call)
+        return {}
+
+    with monkeypatch.context() as patch:
+        patch.setattr(opt, "_extra_state", handler)
+        opt.state_dict()
+    assert len(refused) == 2
+    opt.close()
+
+
 def test_an_interrupt_in_the_last_pass_of_the_streamer_loses_no_gradient(monkeypatch):
     box, x = ModelBox(), torch.nn.Parameter(torch.zeros(4))
     sgd = torch.optim.SGD([x], lr=1.0)
