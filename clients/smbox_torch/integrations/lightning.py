@@ -16,7 +16,7 @@ from smbox_torch.world import World
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer
-    from lightning.pytorch.strategies import Strategy
+    from lightning.pytorch.strategies import SingleDeviceStrategy, Strategy
     from lightning.pytorch.utilities import rank_zero_only
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
@@ -68,7 +68,7 @@ class BoxCallback(Callback):
         trainer.callbacks.remove(self)
         trainer.callbacks.insert(0, self)
         strategy, rank = trainer.strategy, World.from_env(os.environ).rank
-        if trainer.world_size == 1 and strategy.global_rank != rank:
+        if isinstance(strategy, SingleDeviceStrategy) and strategy.global_rank != rank:
             strategy.global_rank = rank
             kind = type(strategy)  # it says that a single device is always the first process
             strategy.__class__ = type(kind.__name__, (kind,), {"is_global_zero": False})
@@ -77,11 +77,11 @@ class BoxCallback(Callback):
         """Wrap the optimizers, before Lightning loads a checkpoint.
 
         Raises:
-            ConfigError: Lightning's processes communicate with each other; nothing was changed.
+            ConfigError: the strategy is one for several devices; nothing was changed.
         """
         strategy = trainer.strategy
-        if trainer.world_size > 1:
-            raise ConfigError("a worker must be a Trainer with one device")
+        if not isinstance(strategy, SingleDeviceStrategy):
+            raise ConfigError('a worker must be a Trainer with devices=1 and strategy="auto"')
         self.leave()  # what an earlier fit joined
         self._center, self._has_finished = None, False
         algorithm, box, name, options = self._wrap

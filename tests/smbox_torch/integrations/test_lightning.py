@@ -102,3 +102,20 @@ assert not shown.getvalue(), shown.getvalue()
 def test_only_rank_0_shows_progress_a_summary_and_results(run: Callable[..., None]):
     begin, _, _ = WORKERS.partition("class Cuts")
     run(begin + SHOWS, "lightning")
+
+
+PARALLEL = """
+os.environ.update(SMBOX_RANK="1", SMBOX_WORLD_SIZE="2")
+with smbox.local("64MiB") as box, pytest.raises(smbox.ConfigError, match='strategy="auto"'):
+    callback = BoxCallback(EASGD, box, "run", workers=smbox.join(box, "run", rank=1))
+    trainer = Trainer(accelerator="cpu", devices=1, strategy="ddp", logger=False,
+                      enable_progress_bar=False, enable_model_summary=False,
+                      enable_checkpointing=False, callbacks=[callback])
+    trainer.fit(Model(), torch.utils.data.DataLoader(torch.ones(1, 2)))
+"""
+
+
+def test_a_strategy_for_several_devices_is_refused_at_every_rank(run: Callable[..., None]):
+    """Its rank cannot be set, so every worker would save."""
+    begin, _, _ = WORKERS.partition("class Cuts")
+    run(begin + PARALLEL, "lightning")
