@@ -22,6 +22,7 @@ from typing import Final
 
 from memnode.config import Bind, NodeConfig
 from memnode.server import Wakeup, default_memory
+from smbox.config import MEMORY_NBYTES_MIN
 from smbox.errors import ConfigError, SmboxError
 from smbox.limits import refusal
 from smbox.memory import layout, process
@@ -44,7 +45,7 @@ class StartError(SmboxError):
 def members(config: NodeConfig, count: int) -> list[NodeConfig]:
     """Return the configuration of each node, with consecutive ids, ports and names.
 
-    Without a memory limit, the nodes share what is free.
+    Without a memory limit, the nodes share what is free; a node has at least 1 MiB.
 
     Args:
         config: of the first node; each node's index is appended to the name.
@@ -55,21 +56,18 @@ def members(config: NodeConfig, count: int) -> list[NodeConfig]:
     """
     if not 1 <= count <= NODES_MAX:
         raise ConfigError(f"a group has 1 to {NODES_MAX} nodes", nodes=count)
-    nodes = [
-        replace(
+    nodes = []
+    for index in range(count):
+        node = replace(
             config,
             binds=tuple(_shifted(bind, index) for bind in config.binds),
             name=None if config.name is None else f"{config.name}-{index}",
             node_id=config.node_id + index,
             parent_pid=None,  # the group stops its nodes
         )
-        for index in range(count)
-    ]
-    if config.memory_nbytes is not None:
-        return nodes
-    return [
-        replace(node, memory_nbytes=default_memory(node.known_name, count)) for node in nodes
-    ]
+        share_nbytes = max(default_memory(node.known_name, count), MEMORY_NBYTES_MIN)
+        nodes.append(replace(node, memory_nbytes=config.memory_nbytes or share_nbytes))
+    return nodes
 
 
 def _shifted(bind: Bind, index: int) -> Bind:

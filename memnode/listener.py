@@ -21,7 +21,7 @@ from memnode.config import Bind
 from smbox.config import WINDOW_MAX
 from smbox.errors import ConnectError
 from smbox.keys import KeyPair
-from smbox.transports.zeromq import resolution_error
+from smbox.transports.zeromq import family_of, resolution_error
 from smbox.wire.codec import Reply, encode_reply
 from smbox.wire.header import LONG_NBYTES_MAX, Buffer
 from smbox.wire.messages import Empty
@@ -102,7 +102,7 @@ class Listener:
         self.socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
         self.socket.setsockopt(zmq.MAXMSGSIZE, FRAME_NBYTES_MAX)
         self.socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
-        self.socket.setsockopt(zmq.IPV6, int("[" in bind.host))
+        self.socket.setsockopt(zmq.IPV6, int(family_of(bind.address) == socket.AF_INET6))
         if keys is not None:
             self.socket.setsockopt(zmq.CURVE_SERVER, 1)
             self.socket.setsockopt(zmq.CURVE_SECRETKEY, keys.secret.encode())

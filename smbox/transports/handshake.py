@@ -18,7 +18,7 @@ from smbox.config import peer_of
 from smbox.deadline import left_s
 from smbox.errors import AccessDeniedError, ConnectError, SmboxError
 from smbox.keys import ClientKey
-from smbox.transports.zeromq import process_context, set_curve_keys, within
+from smbox.transports.zeromq import family_of, process_context, set_curve_keys, within
 
 PROBE_S: Final = 2.0
 """Seconds that each of the two probes may take, if the deadline is not earlier."""
@@ -76,9 +76,11 @@ def _until(deadline_s: float) -> float:
 
 def _mechanism_at(address: str, deadline_s: float) -> bytes | None:
     """Return the peer's authentication mechanism; None if the peer sends no greeting."""
-    greeting, node = b"", peer_of(address)
+    greeting = b""
     try:
-        with socket.create_connection(node, timeout=left_s(deadline_s)) as peer:
+        with socket.socket(family_of(address)) as peer:
+            peer.settimeout(left_s(deadline_s))
+            peer.connect(peer_of(address))
             peer.sendall(SIGNATURE)
             while len(greeting) < GREETING_NBYTES:
                 peer.settimeout(left_s(deadline_s))
@@ -95,7 +97,7 @@ def _key_error(address: str, key: ClientKey, deadline_s: float) -> SmboxError | 
     peer = process_context().socket(zmq.DEALER)
     monitor = peer.get_monitor_socket(_EVENTS)
     try:
-        peer.setsockopt(zmq.IPV6, int("[" in address))
+        peer.setsockopt(zmq.IPV6, int(family_of(address) == socket.AF_INET6))
         set_curve_keys(peer, key)
         peer.connect(address)
         event = _last_event(monitor, deadline_s)

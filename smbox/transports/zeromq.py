@@ -111,6 +111,11 @@ def _check_limits() -> None:
             stack.callback(end.set)
 
 
+def family_of(address: str) -> socket.AddressFamily:
+    """Return the family of an address: a name stands for IPv4, in brackets for IPv6."""
+    return socket.AF_INET6 if "[" in address else socket.AF_INET
+
+
 def resolution_error(address: str) -> str | None:
     """Return why the host of ``tcp://host:port`` cannot be resolved, and what to do.
 
@@ -119,12 +124,10 @@ def resolution_error(address: str) -> str | None:
     """
     if not address.startswith("tcp://"):
         return None
-    host, _ = peer_of(address)
-    family = socket.AF_INET6 if "[" in address else socket.AF_INET
 
     def resolve() -> str | None:
         try:
-            socket.getaddrinfo(host, None, family)
+            socket.getaddrinfo(peer_of(address)[0], None, family_of(address))
         except (socket.gaierror, UnicodeError) as error:
             return f"{error}; check its spelling; for an IPv6 address write tcp://[host]:port"
         except OSError as error:
@@ -216,7 +219,7 @@ class ZmqTransport:
                 (zmq.LINGER, 0),
                 (zmq.SNDHWM, queue_max),
                 (zmq.RCVHWM, queue_max),
-                (zmq.IPV6, int("[" in address)),
+                (zmq.IPV6, int(family_of(address) == socket.AF_INET6)),
                 (zmq.RECONNECT_IVL, RECONNECT_FIRST_MS),
                 (zmq.RECONNECT_IVL_MAX, RECONNECT_LAST_MS),
                 (zmq.MAXMSGSIZE, FRAME_NBYTES_MAX),

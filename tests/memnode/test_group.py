@@ -106,6 +106,10 @@ def test_nodes_without_a_limit_share_what_is_free(monkeypatch):
     assert [each.memory_nbytes >> 20 for each in made] == [550, 450]
     unnamed = members(NodeConfig((Bind.parse(FREE),)), 3)
     assert [each.memory_nbytes >> 20 for each in unnamed] == [300] * 3
+    # Smaller shares were refused as a wrong --memory, which nobody gave.
+    monkeypatch.setattr(server, "room_nbytes", lambda: 64 << 20)
+    few = members(NodeConfig((Bind.parse(FREE),)), 64)
+    assert few[63].memory_nbytes == 1 << 20
 
 
 def test_a_group_that_cannot_be_is_refused(capsys):

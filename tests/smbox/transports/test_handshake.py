@@ -50,7 +50,7 @@ def test_a_deadline_ends_a_look_at_a_greeting_that_never_ends(dripping):
 
 def test_a_name_server_that_does_not_answer_keeps_nobody_waiting(monkeypatch):
     answers = threading.Event()
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_: answers.wait(20.0) and [])
+    monkeypatch.setattr(socket.socket, "connect", lambda *_: answers.wait(20.0))
     began_s = time.monotonic()
     assert handshake_error("tcp://node:5555", None, began_s + 0.1) is None
     assert time.monotonic() - began_s < PROBE_S / 2
@@ -107,6 +107,17 @@ def host(request):
 def test_a_client_without_a_key_is_told_to_get_one(greeted, host):
     error = handshake_error(greeted(greeting(b"CURVE"), host), None, math.inf)
     assert isinstance(error, AccessDeniedError)
+
+
+def test_what_listens_at_an_address_of_the_other_family_is_not_asked(greeted, monkeypatch):
+    """A client without a key was told to get one for a node that ZeroMQ does not connect to."""
+    found = socket.getaddrinfo
+    monkeypatch.setattr(  # a name with both addresses, as localhost on most distributions
+        socket, "getaddrinfo", lambda _, port, *rest: found("127.0.0.1", port, *rest)
+    )
+    address = greeted(greeting(b"CURVE"))
+    assert handshake_error(address.replace("127.0.0.1", "[::1]"), None, math.inf) is None
+    assert isinstance(handshake_error(address, None, math.inf), AccessDeniedError)
 
 
 def test_only_a_node_that_encrypts_asks_for_a_key(greeted):
