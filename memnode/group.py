@@ -45,7 +45,7 @@ class StartError(SmboxError):
 def members(config: NodeConfig, count: int) -> list[NodeConfig]:
     """Return the configuration of each node, with consecutive ids, ports and names.
 
-    Without a memory limit, the nodes share what is free; a node has at least 1 MiB.
+    Without a memory limit, the nodes share what is free; a limit is at least 1 MiB.
 
     Args:
         config: of the first node; each node's index is appended to the name.
