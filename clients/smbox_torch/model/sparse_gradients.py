@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import torch
 
@@ -25,20 +25,26 @@ DENSE_ONLY: Final = tuple(
 def check_sparse(optimizer: torch.optim.Optimizer) -> None:
     """Raise ConfigError if a gradient is sparse, or dense, and the optimizer rejects that."""
     for group in optimizer.param_groups:
-        are_sparse = {p.grad.is_sparse for p in group["params"] if p.grad is not None}
-        if False in are_sparse and isinstance(optimizer, torch.optim.SparseAdam):
+        if isinstance(optimizer, torch.optim.SparseAdam) and _has(group, is_sparse=False):
             raise ConfigError(
                 "a gradient is dense, and SparseAdam steps with sparse ones only: give it the"
                 " parameters of sparse layers, and wrap a second optimizer for the others"
             )
-        needs_dense = bool(group.get("weight_decay") or group.get("fused"))
-        if True in are_sparse and (needs_dense or isinstance(optimizer, DENSE_ONLY)):
+        needs_dense = isinstance(optimizer, DENSE_ONLY)
+        needs_dense |= bool(group.get("weight_decay") or group.get("fused"))
+        if needs_dense and _has(group, is_sparse=True):
             raise ConfigError(
                 "a gradient is sparse, and this optimizer, its weight decay or fused=True takes"
                 " dense ones only: use SGD, Adagrad or SparseAdam with weight_decay=0 and"
                 " without fused=True for its group",
                 optimizer=type(optimizer).__name__,
             )
+
+
+def _has(group: dict[str, Any], *, is_sparse: bool) -> bool:
+    """Return whether a group has such a gradient."""
+    gradients = (parameter.grad for parameter in group["params"])
+    return any(each is not None and each.is_sparse == is_sparse for each in gradients)
 
 
 def check_dense(optimizer: torch.optim.Optimizer) -> None:
