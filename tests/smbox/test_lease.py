@@ -115,6 +115,19 @@ class Meddled:
         return old
 
 
+class Left(Meddled):
+    """A place that another thread leaves before the next change."""
+
+    def __init__(self, row, lease):
+        super().__init__(row)
+        self._lease = lease
+
+    def fetch_and_op(self, *arguments, **settings):
+        self._lease.row = self._row
+        self._lease.leave()
+        return super().fetch_and_op(*arguments, **settings)
+
+
 def test_a_place_left_during_a_renewal_is_not_taken_again(row):
     meddled = Meddled(row)
     lease = taken(meddled)
@@ -127,14 +140,7 @@ def test_a_place_left_during_a_renewal_is_not_taken_again(row):
 
 def test_a_place_left_before_a_renewal_of_another_thread_is_not_taken_again(row):
     lease = taken(row)
-
-    class Left(Meddled):
-        def fetch_and_op(self, *arguments, **settings):
-            lease.row = row
-            lease.leave()
-            return super().fetch_and_op(*arguments, **settings)
-
-    lease.row = Left(row)
+    lease.row = Left(row, lease)
     with pytest.raises(LeaseLostError, match="left"):
         lease.renew()
     assert generations(words(row)).tolist() == [1] * 4
@@ -153,15 +159,8 @@ def test_an_expired_place_that_another_takes_during_a_renewal_is_lost(row):
 def test_an_expired_place_left_while_it_is_taken_again_is_free(row):
     lease = taken(row)
     expire(row, int(words(row)[0]))
-
-    class Left(Meddled):
-        def fetch_and_op(self, *arguments, **settings):
-            lease.row = row
-            lease.leave()
-            return super().fetch_and_op(*arguments, **settings)
-
     lease.row = Meddled(row)
-    lease.row.meddle = lambda: setattr(lease, "row", Left(row))
+    lease.row.meddle = lambda: setattr(lease, "row", Left(row, lease))
     with pytest.raises(LeaseLostError, match="left"):
         lease.renew()
     assert not is_held(words(row)[:1])[0]

@@ -5,18 +5,9 @@ from __future__ import annotations
 import pytest
 
 from smbox.errors import RemoteError, SessionExpiredError
-from smbox.testing.script_node import ScriptNode
 from smbox.testing.welcome import welcome
 from smbox.wire.codec import Reply, refuse
 from smbox.wire.ops import Op, Status
-
-
-@pytest.fixture
-def script():
-    made = ScriptNode()
-    made.wire.welcome(welcome())
-    made.move()
-    return made
 
 
 def begun(script, op):

@@ -13,21 +13,12 @@ from smbox.errors import (
     RequestTimeoutError,
     SessionExpiredError,
 )
-from smbox.testing.script_node import ScriptNode
 from smbox.testing.welcome import welcome
 from smbox.wire.codec import Reply, decode_request, encode_reply, refuse
 from smbox.wire.messages import Empty
 from smbox.wire.ops import Op, Status
 
 ONE = np.ones(1, np.float32)
-
-
-@pytest.fixture
-def script():
-    made = ScriptNode()
-    made.wire.welcome(welcome())
-    made.move()
-    return made
 
 
 @pytest.fixture
