@@ -216,9 +216,9 @@ class Batch(Transfer):
 
     def advance_to(self, unit: int) -> None:
         """Note that all items before one are done; raise the first refusal once all are."""
+        if self._first_error is not None and unit >= self.limit:
+            self.fail(self._first_error)
         super().advance_to(unit)
-        if self.is_done:
-            self.error = self.error or self._first_error
 
     def ranges_done(self) -> list[ByteRange]:
         """Return the ranges that are certainly done, change by change."""

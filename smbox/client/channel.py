@@ -237,9 +237,6 @@ class Channel(ThreadQueue[Transfer]):
             self.completed += 1
             self._parked = {}
             flight.answer(message, reply)
-            transfer = message.transfer
-            if transfer.is_change and transfer.error is not None and not transfer.is_cancelled:
-                self.unreported = self.unreported or transfer.error
 
     def _resume(self, reply: Reply) -> None:
         """Settle what was in flight by the number applied last, and queue the rest."""
@@ -252,8 +249,6 @@ class Channel(ThreadQueue[Transfer]):
     def _fail(self, error: SmboxError) -> None:
         """Fail all transfers; the next one begins a new session."""
         for transfer in self.flight.transfers:
-            if transfer.is_change and not transfer.is_done and not transfer.is_cancelled:
-                self.unreported = self.unreported or error
             transfer.fail(error)
         self.flight = Flight()
         self._connection.lose()

@@ -264,9 +264,9 @@ class SnapshotRead(Read):
 
     def advance_to(self, unit: int) -> None:
         """Note that all before a unit is done; the error of an earlier step ends the read."""
+        if self._failure is not None and unit >= self.limit:
+            self.fail(self._failure)
         super().advance_to(unit)
-        if self.is_done:
-            self.error = self.error or self._failure
 
     def cancel(self) -> None:
         """Cancel the read; the copy is freed when the channel is used again."""

@@ -72,15 +72,12 @@ class Transfer(QueuedWork):
     Attributes:
         cut: see above.
         is_array_free: the channel does not read the arrays of the cancelled or failed transfer.
-        is_change: it has an outcome, and ``flush`` raises its error.
 
     Args:
         channel: of the thread that begins it.
         first: first unit.
         limit: behind the last one.
     """
-
-    is_change = False
 
     def __init__(self, channel: ThreadQueue[Any], first: int, limit: int) -> None:
         super().__init__(channel, first, limit)

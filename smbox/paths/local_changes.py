@@ -35,6 +35,8 @@ class LocalChanges(LocalWork[Any]):
         done: number of bytes of the first change that are committed already.
     """
 
+    is_change = True
+
     def __init__(self, queue: LocalQueue, request: Any, done: int = 0) -> None:
         super().__init__(queue, request)
         self._is_signalled = isinstance(request, Signalled)
@@ -138,6 +140,7 @@ class LocalFrom(LocalWork[Copying]):
     thread of the process gives it back late.
     """
 
+    is_change = True
     _open: LocalChanges | None = None
     """The change of the part that was begun last."""
 

@@ -145,12 +145,11 @@ class LocalQueue(ThreadQueue[LocalWork[Any]]):
 
     @exclusive
     def _cancel(self, work: LocalWork[Any]) -> None:
-        if not work.is_done:
-            if work in self._works:
-                work.release_locks()
-                self._works.remove(work)
-            work.fail(ConfigError("the request was interrupted; it is cancelled"))
+        if not work.is_done and work in self._works:
+            work.release_locks()
+            self._works.remove(work)
         work.is_cancelled = True
+        work.fail(ConfigError("the request was interrupted; it is cancelled"))
 
     def facts(self) -> dict[str, object]:
         """Return the locked stripe and the pid of its holder (0: not known)."""
@@ -172,7 +171,6 @@ class LocalQueue(ThreadQueue[LocalWork[Any]]):
         self._is_closed = True
         for work in self._works:
             work.fail(PeerLostError("the box was closed", outcome=work.outcome()))
-            self.unreported = self.unreported or work.error
         self._works.clear()
         if self.writer is not None:
             self.writer.close()
@@ -187,7 +185,7 @@ class LocalQueue(ThreadQueue[LocalWork[Any]]):
         self.locks.close()
 
     def _pending(self) -> list[LocalWork[Any]]:
-        return [*self._works]
+        return [work for work in [*self._works] if work.is_change]
 
     @exclusive
     def _run(self, work: LocalWork[Any], _deadline_s: float | None) -> bool:
@@ -215,7 +213,6 @@ class LocalQueue(ThreadQueue[LocalWork[Any]]):
                 work.fail(error)
             work.busy = None
             work.is_done = True
-        self.unreported = self.unreported or work.error
         self.completed += 1
         self._works.popleft()
         return True

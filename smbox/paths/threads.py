@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from contextlib import suppress
-from typing import Any, Generic, TypeVar
+from copy import copy
+from typing import Any, Final, Generic, TypeVar
 
 from smbox.errors import PeerLostError, SmboxError
 from smbox.paths.work import ByteRange
@@ -14,6 +16,8 @@ from smbox.work import Exclusive, NestedCallError, Pause, Work
 _LOG = logging.getLogger(__name__)
 
 T = TypeVar("T", bound="QueuedWork")
+UNREPORTED_MAX: Final = 1000
+"""Number of errors that a queue keeps for ``flush``; it forgets older ones."""
 
 
 class ThreadQueue(Exclusive, Generic[T]):
@@ -22,13 +26,13 @@ class ThreadQueue(Exclusive, Generic[T]):
     Attributes:
         thread: the owner.
         completed: number of requests, or parts of requests, that have ended.
-        unreported: a change's error that no call has raised.
+        unreported: errors of changes that no call has raised, in order.
     """
 
     def __init__(self) -> None:
         self.completed = 0
         self.thread = threading.current_thread()
-        self.unreported: SmboxError | None = None
+        self.unreported: deque[SmboxError] = deque(maxlen=UNREPORTED_MAX)
         self._renew_locks()
 
     @property
@@ -76,8 +80,8 @@ class ThreadQueue(Exclusive, Generic[T]):
 
     def mark_reported(self, work: T) -> None:
         """Note that a call raises the error of this request."""
-        if self.unreported is work.error:
-            self.unreported = None
+        with suppress(ValueError):
+            self.unreported.remove(work.error_copy)
 
     def facts(self) -> dict[str, object]:
         """Return what blocks the queue, for a timeout error."""
@@ -120,10 +124,14 @@ class QueuedWork(Work):
         is_cancelled: the caller has cancelled it.
         is_done: it ended, with or without an error.
         error: the reason for a failure.
+        error_copy: of ``error``, without traceback, which would keep arrays until a flush.
+        is_change: it has an outcome, and ``flush`` raises its error.
         has_ranges: units are bytes of the region, and certain as soon as they are done.
     """
 
     has_ranges = True
+    is_change = False
+    error_copy: SmboxError
 
     def __init__(self, queue: ThreadQueue[Any], first: int, limit: int) -> None:
         self.queue = queue
@@ -150,8 +158,11 @@ class QueuedWork(Work):
     def fail(self, error: SmboxError) -> None:
         """Fail with ``error``, unless the request is done."""
         if not self.is_done:
+            self.error_copy = copy(error)
             # One statement: after an interrupt no request has an error and is not done.
             self.error, self.is_done = error, True
+            if self.is_change and not self.is_cancelled:
+                self.queue.unreported.append(self.error_copy)
 
     def cancel(self) -> None:
         """Take the request out of the queue; what is done stays done."""
@@ -202,23 +213,23 @@ class ThreadedPath(Generic[H]):
         A change that fails does not stop the others.
 
         Raises:
-            SmboxError: the error of the first failed change that no call has raised yet.
+            SmboxError: the error of the first failed change that no call has raised yet; a note
+                tells how many others failed.
             PeerLostError: another thread has closed the box.
         """
-        is_complete = True
-        first_error: SmboxError | None = None
+        errors: list[SmboxError] = []
         queues = list(self._queues)
         if self._is_closed:
             raise PeerLostError("the box was closed", outcome="unknown")
+        late = [queue for queue in queues if not queue.drain(deadline_s)]
         for queue in queues:
-            if queue.drain(deadline_s):
-                error, queue.unreported = queue.unreported, None
-                first_error = first_error or error
-            else:
-                is_complete = False
-        if first_error is not None:
-            raise first_error
-        return is_complete
+            while queue.unreported:  # its thread may add to it meanwhile
+                errors.append(queue.unreported.popleft())
+        if errors:
+            if len(errors) > 1:
+                errors[0].add_note(f"{len(errors) - 1} more changes failed")
+            raise errors[0]
+        return not late
 
     def check_not_nested(self) -> None:
         """Raise NestedCallError if this thread is inside a call on this path."""

@@ -10,6 +10,7 @@ import sys
 import time
 from functools import partial
 
+import numpy as np
 import pytest
 
 import smbox
@@ -95,6 +96,33 @@ def box(request, tmp_path_factory):
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_the_contract_holds(box, check):
     check(box)
+
+
+def test_flush_tells_each_change_that_failed_and_that_nobody_waited_for(box):
+    """A call that raised the error of the first one hid that of the second one."""
+    freed, ones = box.create("freed", shape=(4,)), np.ones(4, np.float32)
+    box.free(freed)
+    for waited in (0, 1):
+        handles = [freed.put_nb(ones), freed.accumulate_nb(ones)]
+        with pytest.raises(smbox.RegionFreedError):
+            handles[waited].wait()
+        with pytest.raises(smbox.RegionFreedError):
+            box.flush()
+        box.flush()
+    for _ in range(3):
+        freed.put_nb(ones)
+    with pytest.raises(smbox.RegionFreedError) as error:
+        box.flush()
+    assert error.value.__notes__ == ["2 more changes failed"]
+
+
+def test_flush_says_nothing_of_a_read_that_failed(box):
+    freed = box.create("freed", shape=(4,))
+    box.free(freed)
+    read = freed.get_nb()
+    box.flush()
+    with pytest.raises(smbox.RegionFreedError):
+        read.wait()
 
 
 def test_auto_maps_the_memory_of_its_own_host():

@@ -155,6 +155,21 @@ def test_flush_tells_of_a_failure_that_nobody_waited_for_once(client):
     assert client.data.flush(time.monotonic() + WAIT_S)
 
 
+def test_flush_tells_of_each_failure_of_a_lost_session(node, client):
+    """They fail with one error: a caller that waits for one change learns of no other."""
+    info, ones = client.create(PIECE), np.ones(PIECE, np.float32)
+    node.is_down = True
+    waited, _ = [client.change(info, ones) for _ in range(2)]
+    node.restart(unlink=True)
+    node.is_down = False
+    for _ in range(2):
+        with pytest.raises(PeerLostError):
+            waited.advance(time.monotonic() + WAIT_S)
+    with pytest.raises(PeerLostError):
+        client.data.flush(time.monotonic() + WAIT_S)
+    assert client.data.flush(time.monotonic() + WAIT_S)
+
+
 def test_any_thread_may_drive(client):
     info = client.create(20 * PIECE)
     x = np.ones(20 * PIECE, np.float32)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 
@@ -38,6 +41,27 @@ def test_flush_says_nothing_of_what_a_call_has_raised(box):
         with pytest.raises(RegionFreedError):
             call()
         box.flush()
+
+
+def test_the_arrays_of_failed_changes_are_not_kept_for_flush(box):
+    freed, arrays = box.create("freed", shape=(4,)), [np.ones(4, np.float32) for _ in range(2)]
+    box.free(freed)
+    for array in arrays:
+        freed.put_nb(array)
+    kept = [weakref.ref(array) for array in arrays]
+    del array, arrays
+    gc.collect()
+    assert [each() for each in kept] == [None, None]
+    with pytest.raises(RegionFreedError):
+        box.flush()
+
+
+def test_flush_waits_for_no_read(box, held):
+    region = box.create("some", shape=(4,))
+    with held(region):
+        read = region.get_nb(snapshot=True)
+        box.flush(timeout_s=0.0)
+    assert read.result().tolist() == [0, 0, 0, 0]
 
 
 def test_flush_tells_what_failed_in_a_thread_that_has_ended(box):
