@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Callable
 from typing import Literal
 
 import msgspec
@@ -43,7 +44,7 @@ __all__ = [
     "Refusal",
     "Settings",
     "device_of",
-    "free_stale",
+    "free_boundaries",
     "output_of",
 ]
 
@@ -228,15 +229,19 @@ def _read(region: Region) -> _Message:
     return msgspec.json.decode(region.get().tobytes(), type=_Message)
 
 
-def free_stale(box: Box, name: str, first: int, generation: int) -> None:
-    """Free the regions of a boundary that killed runs have left.
+def free_boundaries(box: Box, name: str, is_stale: Callable[[int, int], bool]) -> None:
+    """Free the regions of boundaries that nobody uses any more.
 
-    Stage ``first`` calls this; the next stage may have refused already, in this generation.
+    Args:
+        box: connection to the memory.
+        name: name of the pipeline.
+        is_stale: called with the number and the generation of the upstream stage.
     """
-    words = "offer|answer|(forward|backward)(.sent|.read)?"
-    pattern = re.compile(rf"{re.escape(name)}\.{first}\.(?!{generation}\.)\d+\.({words})")
+    words = "offer|answer|(?:forward|backward)(?:.sent|.read)?"
+    pattern = re.compile(rf"{re.escape(name)}\.(\d+)\.(\d+)\.(?:{words})")
     for info in box.regions():
-        if pattern.fullmatch(info.name):
+        found = pattern.fullmatch(info.name)
+        if found is not None and is_stale(*map(int, found.groups())):
             with contextlib.suppress(RegionNotFoundError, RegionFreedError):
                 box.free(info)
 

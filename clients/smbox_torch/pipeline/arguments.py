@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import torch
@@ -17,6 +17,7 @@ from smbox_torch.pipeline.ring import TensorSpec
 from smbox_torch.pipeline.schedule import SCHEDULES
 
 __all__ = [
+    "StageLike",
     "check_inputs",
     "check_loss",
     "check_settings",
@@ -24,7 +25,11 @@ __all__ = [
     "check_targets",
     "check_untied",
     "micro_batch_of",
+    "module_of",
 ]
+
+StageLike = torch.nn.Module | Callable[[], torch.nn.Module]
+"""A module, or a function that returns it, called in the process of the stage."""
 
 COUNT_MAX: Final = 2**31 - 1
 """More micro-batches or slots than any memory has room for."""
@@ -139,3 +144,20 @@ def check_targets(targets: object, rows: int | None) -> None:
             targets=len(targets),
             rows=rows,
         )
+
+
+def module_of(stage: StageLike) -> torch.nn.Module:
+    """Return the module of a stage.
+
+    Raises:
+        ConfigError: the function fails, or the result is not a module.
+    """
+    if isinstance(stage, torch.nn.Module):
+        return stage
+    try:
+        module = stage()
+    except Exception as error:
+        raise ConfigError(f"no module: {type(error).__name__}: {error}") from error
+    if not isinstance(module, torch.nn.Module):
+        raise ConfigError(f"a stage must be a torch.nn.Module, not {type(module).__name__}")
+    return module

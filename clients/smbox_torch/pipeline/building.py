@@ -9,7 +9,7 @@ notifies both neighbours, which notify theirs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import NamedTuple
 
@@ -24,20 +24,17 @@ from smbox_torch.pipeline.agreement import (
     Offer,
     Refusal,
     Settings,
-    free_stale,
+    free_boundaries,
     output_of,
 )
-from smbox_torch.pipeline.arguments import micro_batch_of
+from smbox_torch.pipeline.arguments import StageLike, micro_batch_of, module_of
 from smbox_torch.pipeline.ring import Reader, TensorSpec, Writer, free_ring
 from smbox_torch.pipeline.stage_exit import StageExit
 from smbox_torch.pipeline.stages import Stages
 from smbox_torch.workers.joining import team_of
 from smbox_torch.workers.team import JoinedTeam
 
-__all__ = ["BuiltStage", "Link", "StageBuilder", "StageLike", "refuse_early"]
-
-StageLike = torch.nn.Module | Callable[[], torch.nn.Module]
-"""A module, or a function that returns it, called in the process of the stage."""
+__all__ = ["BuiltStage", "Link", "StageBuilder", "StageLike", "leave", "refuse_early"]
 
 
 class Link(NamedTuple):
@@ -72,14 +69,12 @@ class BuiltStage(NamedTuple):
         """The links of this stage, at most two."""
         return [link for link in (self.upstream, self.downstream) if link is not None]
 
-    def shut_down(self, box: Box, exit_: StageExit, stages: Stages) -> None:
-        """Report an exit to both neighbours, then free the rings that they do not need."""
+    def shut_down(self, box: Box, exit_: StageExit) -> None:
+        """Report an exit to both neighbours, then free the rings that this stage has made."""
         for link in self.links:
             link.writer.send_exit(exit_)
         for link in self.links:
             free_ring(box, link.reader.name)
-            if stages.has_exited(link.reader.peer):  # without freeing its own rings, perhaps
-                free_ring(box, link.writer.name)
 
 
 class StageBuilder:
@@ -101,7 +96,10 @@ class StageBuilder:
         self._downstream: Boundary | None = None
         if self._stage + 1 < count:
             generation = stages.generation(self._stage)
-            free_stale(box, name, self._stage, generation)
+            # The next stage may have refused already, in this generation.
+            free_boundaries(
+                box, name, lambda first, old: first == self._stage and old != generation
+            )
             self._downstream = Boundary(box, name, self._stage, generation)
         self._readers: list[Reader] = []
         self._links: list[Link] = []
@@ -168,9 +166,11 @@ class StageBuilder:
             for link in self._links:
                 link.writer.send_exit(exit_)
             if self._downstream is not None and not self._downstream_settled:
-                is_expected = late and not self._has_offered
-                if is_expected or self._stages.is_alive(self._stage + 1):
+                is_alive = self._stages.is_alive(self._stage + 1)
+                if is_alive or (late and not self._has_offered):
                     self._downstream.refuse_downstream(refusal)
+                    if not is_alive:
+                        self._stages.forget(self._stage + 1)
                 else:
                     self._downstream.free()
             if not self._upstream_settled:
@@ -196,7 +196,7 @@ class StageBuilder:
         taken = self._wait_for_offer(settings) if self._stage else None
         try:
             taken = taken or micro_batch_of(example, settings.micro_batches)
-            module = _module(stage)
+            module = module_of(stage)
             output = output_of(module, taken, is_last=self._downstream is None)
         except ConfigError as error:
             raise ConfigError(f"stage {self._stage}: {error}") from error
@@ -275,22 +275,18 @@ def refuse_early(
             refusal = ConfigError(f"stage {team.rank}: {error}")
             stages = Stages(box, team, count, 0.0)
             StageBuilder(box, name, stages, count).refuse(refusal, late=False)
+            leave(box, name, stages)
         finally:
             team.leave()
 
 
-def _module(stage: StageLike) -> torch.nn.Module:
-    """Return the module of a stage.
+def leave(box: Box, name: str, stages: Stages) -> None:
+    """Leave the pipeline; the last stage that leaves frees what is left of it.
 
-    Raises:
-        ConfigError: the function fails, or the result is not a module.
+    A stage that died has freed nothing, and nobody reads the messages of a stage that the
+    others count as dead.
     """
-    if isinstance(stage, torch.nn.Module):
-        return stage
-    try:
-        module = stage()
-    except Exception as error:
-        raise ConfigError(f"no module: {type(error).__name__}: {error}") from error
-    if not isinstance(module, torch.nn.Module):
-        raise ConfigError(f"a stage must be a torch.nn.Module, not {type(module).__name__}")
-    return module
+    ended = stages.leave()
+    if ended is not None:
+        with suppress(SmboxError):
+            free_boundaries(box, name, lambda first, old: old <= ended.generation(first))

@@ -15,7 +15,7 @@ slots in the memory box (``ring.py``), by puts with a signal and with flow-contr
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final, Self
 
@@ -34,7 +34,7 @@ from smbox_torch.pipeline.arguments import (
     check_untied,
 )
 from smbox_torch.pipeline.batch import Batch, Loss
-from smbox_torch.pipeline.building import StageBuilder, StageLike, refuse_early
+from smbox_torch.pipeline.building import StageBuilder, StageLike, leave, refuse_early
 from smbox_torch.pipeline.schedule import SCHEDULES
 from smbox_torch.pipeline.stage_exit import StageExit
 from smbox_torch.pipeline.stages import Stages
@@ -130,16 +130,16 @@ class Pipeline:
             raise
         team = team_of(self._box, name, count, rank=rank, lease_s=lease_s)
         assert isinstance(team, JoinedTeam)
-        try:
+        with ExitStack() as undo:
+            undo.callback(team.leave)
             self._stages = Stages(self._box, team, count, timeout_s)
+            undo.callback(leave, self._box, name, self._stages)
             self.stage = self._stages.stage
             builder = StageBuilder(self._box, name, self._stages, count)
             self._built = builder.build(settings, stages[self.stage], example)
-        except BaseException:
-            team.leave()
-            raise
+            undo.pop_all()
         self.module = self._built.module
-        self._team = team
+        self._name, self._team = name, team
         self._settings, self._loss = settings, loss
         self._batches = self._trained = self._held_max = 0
         self._is_closed = False
@@ -243,9 +243,9 @@ class Pipeline:
         self._box.not_before_close(self.close)
         try:
             with suppress(SmboxError):  # the memory may be gone, and the regions with it
-                self._built.shut_down(self._box, exit_, self._stages)
+                self._built.shut_down(self._box, exit_)
         finally:
-            self._team.leave()
+            leave(self._box, self._name, self._stages)
 
     def _begin(
         self, inputs: torch.Tensor | None, targets: torch.Tensor | None, *, is_training: bool

@@ -10,11 +10,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, TypeVar
 
 from smbox import Box, Counter, Region
 from smbox.deadline import left_s
-from smbox.errors import ConfigError, RegionNotFoundError, RequestTimeoutError, WorkerLostError
+from smbox.errors import (
+    ConfigError,
+    RegionNotFoundError,
+    RequestTimeoutError,
+    SmboxError,
+    WorkerLostError,
+)
 from smbox.lease import EXPIRED
 from smbox.member_record import MemberInfo
 from smbox.roster import LEASE, View
@@ -163,9 +170,19 @@ class Stages:
             pid=found.pid,
         )
 
-    def has_exited(self, stage: int) -> bool:
-        """Return whether a stage died or left."""
-        return self._exit_kind(self._team.member.read(), stage) is not None
+    def forget(self, stage: int) -> None:
+        """Count a stage as not started: its place is that of an earlier run."""
+        self._seen.pop(stage, None)
+
+    def leave(self) -> View | None:
+        """Leave the pipeline; return the places if all its stages have come and gone."""
+        self._team.leave()
+        with suppress(SmboxError):
+            view = self._team.member.read()
+            came = {*self._expected, *self._seen, self.stage}
+            if len(came) == self._count and all(map(view.is_free, came)):
+                return view
+        return None
 
     def _attach(self, name: str, limit_s: float) -> Region | None:
         try:
@@ -196,16 +213,22 @@ class Stages:
         """Return the error if a needed stage has exited; stages that died come first.
 
         While the pipeline is built all stages are needed, later the awaited one. A stage that
-        died is an error at any time.
+        died is an error at any time. Of several, a stage whose process has ended is named: the
+        lease of a process that runs may have expired because its host was busy.
         """
         exits = self._exits()
-        for stage, how in exits.items():
-            if how == "died":
-                return self.exit_error(StageExit(stage, how))
+        died = [stage for stage, how in exits.items() if how == "died"]
+        if died:
+            return self.exit_error(StageExit(min(died, key=self._runs), "died"))
         for stage, how in exits.items():
             if how == "left" and (self._is_building or stage == awaited):
                 return self.exit_error(StageExit(stage, how))
         return None
+
+    def _runs(self, stage: int) -> bool:
+        """Return whether the process of a stage is known to run, though its lease expired."""
+        record = self._team.member.seen.records[stage]
+        return record is not None and record.is_known_alive()
 
     def _exits(self) -> dict[int, ExitKind | None]:
         """Read how each stage that has started exited; None: it did not."""
