@@ -83,7 +83,7 @@ def stages(
     preloaded: str, box, name: str, victim: str = "", phase: str = "", **told: float
 ) -> Iterator[list[subprocess.Popen[str]]]:
     """Three stages, each a process; all are gone afterwards."""
-    told = {"LEASE_S": 2.0, "PAUSE_S": 0.0, "BATCHES": 3} | told
+    told = {"LEASE_S": 4.0, "PAUSE_S": 0.0, "BATCHES": 3} | told
     code = "\n".join([*(f"{key} = {value}" for key, value in told.items()), STAGE])
     command = [preloaded, "-c", code, box.address, name]
     found = [
