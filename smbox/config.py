@@ -35,7 +35,7 @@ class ClientConfig:
 
     Args:
         address: ``tcp://host:port`` or ``ipc://path`` of the memory node; addresses of several
-            nodes are separated by commas; ``$SMBOX_ADDRESS``.
+            nodes are separated by commas; "": none; ``$SMBOX_ADDRESS``.
         transport: one of ``TRANSPORTS``; "auto" maps the memory if possible;
             ``$SMBOX_TRANSPORT``.
         key: file of the client's key, for a node that other hosts reach (smbox/keys.py); used
@@ -55,7 +55,7 @@ class ClientConfig:
         ConfigError: a value is impossible.
     """
 
-    address: str | None = None
+    address: str = ""
     transport: str = "auto"
     timeout_s: float = 10.0
     resend_after_s: float = 1.0
@@ -64,7 +64,7 @@ class ClientConfig:
     key: str | None = None
 
     def __post_init__(self) -> None:
-        if self.address is not None:
+        if self.address != "":
             for address in addresses_of(self.address):
                 scheme_of(address)
         if self.transport not in TRANSPORTS:

@@ -56,7 +56,7 @@ def connect(
     }
     given = {name: value for name, value in given.items() if value is not None}
     config = replace(ClientConfig.from_env(os.environ), **given)
-    if config.address is None:
+    if config.address == "":
         raise ConfigError(NO_ADDRESS)
     addresses = addresses_of(config.address)
     if len(addresses) > 1:

@@ -13,7 +13,7 @@ from smbox.client.changes import Batch, Change, SignalledChange
 from smbox.client.channel import Channel
 from smbox.client.reads import Dot, Gather, Read, SnapshotRead, ZeroCopyRead
 from smbox.client.transfer import Call, Transfer
-from smbox.config import ClientConfig
+from smbox.config import ClientConfig, scheme_of
 from smbox.deadline import left_s
 from smbox.errors import RequestTimeoutError
 from smbox.memory.layout import STRIPE_NBYTES, Consistency
@@ -90,15 +90,17 @@ class ContendedRegions:
 class RemotePath(ThreadedPath[Channel]):
     """The data path over messages; docs/memory_model.md is its contract.
 
-    Args:
+    Attributes:
         transport: how the messages travel: "tcp", "ipc" or "inproc".
+
+    Args:
         open_channel: makes a channel of a given number, from 1 on.
-        config: the size of zero-copy reads.
+        config: the node's address, and the size of zero-copy reads.
     """
 
-    def __init__(self, transport: str, open_channel: OpenChannel, config: ClientConfig) -> None:
+    def __init__(self, open_channel: OpenChannel, config: ClientConfig) -> None:
         super().__init__()
-        self.transport = transport
+        self.transport = scheme_of(config.address)
         self._open_channel = open_channel
         self._numbers = itertools.count(CONTROL_CHANNEL + 1)
         self._contended = ContendedRegions(config.lend_from_nbytes)

@@ -53,7 +53,7 @@ class Node:
     @property
     def address(self) -> str:
         """Address that the client connected to."""
-        return str(self.paths.config.address)
+        return self.paths.config.address
 
     @property
     def control(self) -> ControlPath:

@@ -90,7 +90,7 @@ def why_messages(config: ClientConfig, node: NodeInfo) -> str | None:
     """
     asked = config.transport
     if asked in {"tcp", "ipc"}:
-        scheme = scheme_of(config.address or "")
+        scheme = scheme_of(config.address)
         if scheme != asked:
             raise ConfigError(
                 f"transport {asked} cannot work: the scheme of the address is {scheme}",
@@ -105,26 +105,21 @@ def why_messages(config: ClientConfig, node: NodeInfo) -> str | None:
 
 def open_remote(config: ClientConfig) -> OpenPaths:
     """Connect to the node at ``config.address`` over ZeroMQ; raises as ``open_paths``."""
-    assert config.address is not None, "smbox.connect refuses a call without one"
     is_tcp = scheme_of(config.address) == "tcp"
     key = read_client_key(config.key) if is_tcp and config.key is not None else None
     open_transport = partial(ZmqTransport, config.address, queue_max=2 * WINDOW_MAX, key=key)
     diagnose = partial(handshake_error, config.address, key) if is_tcp else None
-    return open_over(open_transport, config.address, config, diagnose)
+    return open_over(open_transport, config, diagnose)
 
 
 def open_over(
-    open_transport: OpenTransport,
-    address: str,
-    config: ClientConfig,
-    diagnose: Diagnose | None = None,
+    open_transport: OpenTransport, config: ClientConfig, diagnose: Diagnose | None = None
 ) -> OpenPaths:
     """Connect to a node over any transport; raises as ``open_paths``.
 
     Args:
         open_transport: opens new connections to the node.
-        address: of the node, for messages; its scheme names the transport.
-        config: the timeouts.
+        config: the node's address and the timeouts.
         diagnose: returns why the node does not answer; None: nothing can find that out.
     """
     identity = Identity()
@@ -132,13 +127,13 @@ def open_over(
     def open_channel(number: int) -> Channel:
         return Channel(Connection(number, open_transport, identity, config))
 
-    control = ControlPath(open_channel(CONTROL_CHANNEL), address)
+    control = ControlPath(open_channel(CONTROL_CHANNEL), config.address)
     try:
         _await_welcome(control, config.timeout_s, diagnose)
     except BaseException:
         control.close()
         raise
-    return OpenPaths(control, RemotePath(scheme_of(address), open_channel, config))
+    return OpenPaths(control, RemotePath(open_channel, config))
 
 
 def _await_welcome(control: ControlPath, timeout_s: float, diagnose: Diagnose | None) -> None:

@@ -67,6 +67,5 @@ def inproc_paths(open_transport: OpenTransport, config: ClientConfig) -> PathPai
 
 
 def _open_paths(open_transport: OpenTransport, config: ClientConfig) -> OpenPaths:
-    assert config.address is not None
-    remote = open_over(open_transport, config.address, config)
+    remote = open_over(open_transport, config)
     return replace(remote, reason="the node is in this process")

@@ -95,7 +95,7 @@ class Client:
     operation = staticmethod(operation_of)
 
     def __init__(self, open_transport, config=CONFIG):
-        remote = open_over(open_transport, ADDRESS, config)
+        remote = open_over(open_transport, config)
         self.control, self.data = remote.control, remote.data
 
     def create(self, count, dtype="float32", kind=RegionKind.ARRAY, **fields):

@@ -31,7 +31,7 @@ CONFIG = ClientConfig("inproc://node", timeout_s=30.0)
 
 
 def test_both_paths_come_greeted(node):
-    remote = open_over(node.connect, "inproc://node", CONFIG)
+    remote = open_over(node.connect, CONFIG)
     assert remote.control.node.name == node.name
     assert remote.data.transport == "inproc"
     remote.data.close()
@@ -67,18 +67,18 @@ def test_a_key_is_read_only_for_tcp():
 def test_who_cannot_read_the_cookie_is_refused(node):
     unlink(layout.name_of(node.name, "cookie"))
     with pytest.raises(AccessDeniedError, match="as its user, or start it with --keys"):
-        open_over(node.connect, "inproc://node", CONFIG)
+        open_over(node.connect, CONFIG)
 
 
 def test_a_cookie_that_cannot_be_opened_at_present_is_no_refusal(node, no_more_files):
     with no_more_files(), pytest.raises(SystemLimitError, match="ulimit"):
-        open_over(node.connect, "inproc://node", CONFIG)
+        open_over(node.connect, CONFIG)
 
 
 def test_a_deaf_node_is_no_node(node):
     node.is_down = True
     with pytest.raises(ConnectError):
-        open_over(node.connect, "inproc://node", replace(CONFIG, timeout_s=0.05))
+        open_over(node.connect, replace(CONFIG, timeout_s=0.05))
 
 
 def shown(error):
@@ -89,7 +89,7 @@ def shown(error):
 def failure(connect, config):
     """Open and return the error; in a thread, which has none of another test as its context."""
     with ThreadPoolExecutor(1) as pool:
-        return pool.submit(open_over, connect, "inproc://node", config).exception()
+        return pool.submit(open_over, connect, config).exception()
 
 
 def test_a_node_that_stays_silent_is_one_error(node, monkeypatch):
@@ -109,7 +109,7 @@ def test_a_node_that_answers_late_is_connected(node, monkeypatch):
         node.is_down = False  # nothing else makes the node answer
 
     config = replace(CONFIG, timeout_s=5.0)
-    remote = open_over(node.connect, "inproc://node", config, diagnose)
+    remote = open_over(node.connect, config, diagnose)
     assert remote.control.node.name == node.name
     remote.control.close()
 
@@ -185,7 +185,7 @@ REGION = SimpleNamespace(address=1 << 20)
 
 def test_a_data_channel_takes_no_challenge_of_another_memory(node):
     door = Doorkeeper(node, b"another memory..", 1)
-    remote = open_over(InprocHub(door.handle).connect, "inproc://node", CONFIG)
+    remote = open_over(InprocHub(door.handle).connect, CONFIG)
     with pytest.raises(AccessDeniedError):
         remote.data.version(REGION, 30.0)
     assert door.proofs == [b""]
@@ -193,7 +193,7 @@ def test_a_data_channel_takes_no_challenge_of_another_memory(node):
 
 def test_channels_that_are_challenged_together_all_prove(node):
     door = Doorkeeper(node, node.memory.superblock.uuid, 2)
-    remote = open_over(InprocHub(door.handle).connect, "inproc://node", CONFIG)
+    remote = open_over(InprocHub(door.handle).connect, CONFIG)
     with ThreadPoolExecutor(2) as pool:
         found = [pool.submit(remote.data.version, REGION, 30.0) for _ in range(2)]
     assert [each.result() for each in found] == [7, 7]
@@ -201,7 +201,7 @@ def test_channels_that_are_challenged_together_all_prove(node):
 
 
 def test_the_cookie_never_travels(node):
-    remote = open_over(node.connect, "inproc://node", CONFIG)
+    remote = open_over(node.connect, CONFIG)
     remote.data.close()
     remote.control.close()
     sent = [bytes(frame) for frames in node.seen for frame in frames]
