@@ -61,10 +61,6 @@ class LockFile:
         answer = fcntl.fcntl(self.fd, fcntl.F_OFD_GETLK, request)
         return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
 
-    def is_in_place(self) -> bool:
-        """Return whether the file still has its name; nobody gives it another one."""
-        return os.fstat(self.fd).st_nlink > 0
-
     def close(self) -> None:
         """Close the file; its locks end with its last descriptor (a forked child's too)."""
         self.fd = -1
@@ -97,5 +93,5 @@ def take_node_lock(node: str) -> LockFile | None:
         locks = LockFile(node, create=True)  # garbage collection closes it if not returned
         if not locks.try_lock(layout.LockByte.NODE):
             return None
-        if locks.is_in_place():
+        if os.fstat(locks.fd).st_nlink:  # the file still has its name
             return locks
