@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import ExitStack
 from typing import Final
 
 from smbox.box import Box
@@ -102,19 +103,15 @@ class EmbeddedNode:
         self._owner = os.getpid()
         self._is_closing = False  # no lock: a signal handler inside ``close`` may close, too
         self.address = "tcp://127.0.0.1:0"
-        try:
-            self._process = self._start()
-        except BaseException:
-            remove_all(self._name)  # a node that crashes in its start leaves its segments
-            raise
         self._watcher = threading.Thread(
             target=self._watch, name=f"smbox-{self._name}", daemon=True
         )
-        try:
+        with ExitStack() as undo:
+            undo.callback(remove_all, self._name)  # a node that crashes leaves its segments
+            self._process = self._start()
+            undo.callback(_stop, self._process)
             start_thread(self._watcher.start)
-        except BaseException:
-            _stop(self._process)
-            raise
+            undo.pop_all()
         atexit.register(self.close)
 
     @property
