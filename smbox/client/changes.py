@@ -12,7 +12,6 @@ import numpy as np
 from smbox.array import as_bytes
 from smbox.client.channel import Channel
 from smbox.client.transfer import Message, Transfer, exact_bytes
-from smbox.errors import SmboxError
 from smbox.memory.kernels import KERNELS, KernelCode
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.orders import Output
@@ -65,12 +64,10 @@ class Change(Transfer):
 
     def __init__(self, channel: Channel, request: Operation) -> None:
         super().__init__(channel, request.first, request.limit)
-        self._end = request.limit
         self._operation = request
         self._op = op_of(request)
         self._scale = scale_of(request)
         self._source = as_bytes(request.source).data
-        self._sink = request.sink
 
     def payload(self, first: int, limit: int) -> Buffer:
         """Return the second frame of the request for ``[first, limit)``."""
@@ -78,7 +75,7 @@ class Change(Transfer):
         if isinstance(operation, Copying):
             offset = operation.other_first - operation.first
             return operands.pack_address(int(operation.other.address) + offset + first)
-        if (first, limit) != (self.first, self._end):
+        if (first, limit) != (operation.first, operation.limit):
             part = operation.operand_of(first, limit).data
         if not operation.states:
             return part
@@ -88,7 +85,7 @@ class Change(Transfer):
     def next_message(self) -> Message:
         """Make the next request."""
         first, op, operation = self.cut, self._op, self._operation
-        limit = ops.end_of(op, first, self._end)
+        limit = ops.end_of(op, first, operation.limit)
         return Message(
             op,
             address=int(operation.info.address) + first,
@@ -103,12 +100,13 @@ class Change(Transfer):
 
     def take(self, message: Message, reply: Reply) -> None:
         """Pass the old bytes to the sink."""
-        if self._sink is not None:
-            self._sink(message.first, message.limit, np.frombuffer(reply.payload, np.uint8))
+        sink = self._operation.sink
+        if sink is not None:
+            sink(message.first, message.limit, np.frombuffer(reply.payload, np.uint8))
 
     def refused(self, message: Message, reply: Reply, done: int) -> None:
         """Fail, after passing on the old bytes of what was done before the refusal."""
-        sink, error = self._sink, reply.error
+        sink, error = self._operation.sink, reply.error
         if done and sink is not None and error is not None and not self.is_cancelled:
             first, limit = message.first, self.end_of(message, done)
             nbytes = ops.answer_nbytes(self._op, limit - first, self._operation.operand)
@@ -135,7 +133,7 @@ class SignalledChange(Change):
 
     def next_message(self) -> Message:
         """Make the next request."""
-        if self.cut < self._end:
+        if self.cut < self._operation.limit:
             return super().next_message()
         message = self._signal.next_message()
         message.limit = self.limit
@@ -143,7 +141,7 @@ class SignalledChange(Change):
 
     def ranges_done(self) -> list[ByteRange]:
         """Return the range of the change that is certainly done."""
-        limit = min(self.at, self._end)
+        limit = min(self.at, self._operation.limit)
         return [(self.first, limit)] if limit > self.first else []
 
 
@@ -166,7 +164,6 @@ class Batch(Transfer):
         self._packed = [_packed(operation) for operation in request.operations]
         self._taken = 0  # items whose sinks have received the old bytes
         self._refusals: set[int] = set()
-        self._first_error: SmboxError | None = None
 
     def next_message(self) -> Message:
         """Make a request of as many items as fit."""
@@ -210,15 +207,9 @@ class Batch(Transfer):
         if reply.error is not None and not self.is_cancelled:
             self._pass_on(message.first, at, reply.error.old)
         self._refusals.add(at)
-        self._first_error = self._first_error or reply.to_error()
+        self.late_error = self.late_error or reply.to_error()
         self.advance_to(at + 1)
         self.rewind(self.at)
-
-    def advance_to(self, unit: int) -> None:
-        """Note that all items before one are done; raise the first refusal once all are."""
-        if self._first_error is not None and unit >= self.limit:
-            self.fail(self._first_error)
-        super().advance_to(unit)
 
     def ranges_done(self) -> list[ByteRange]:
         """Return the ranges that are certainly done, change by change."""

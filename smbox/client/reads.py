@@ -213,15 +213,14 @@ class SnapshotRead(Read):
         self._source = int(request.info.address) + request.first
         self._last = self.limit - 1
         self._tries = 0
-        self._failure: SmboxError | None = None
 
     def next_message(self) -> Message | None:
         """Make the request of the next step; None before all earlier steps are answered."""
         is_reading = self.at >= _COPIED and self.cut < self._last
-        if self.at < self.cut and (self._failure or not is_reading):
+        if self.at < self.cut and (self.late_error or not is_reading):
             return None
-        if self._failure is not None:
-            self._handle_failure(self._failure)
+        if self.late_error is not None:
+            self._handle_failure(self.late_error)
         size = self._out.size
         if self.cut == 0:
             self._tries += 1
@@ -239,7 +238,7 @@ class SnapshotRead(Read):
         if lost not in range(self._address, self._address + self._out.size):
             self.at = self.cut = self._last
         elif self._tries < TRIES_MAX:
-            self._failure = None
+            self.late_error = None
             self.at = self.cut = 0
         else:
             message = (
@@ -259,14 +258,8 @@ class SnapshotRead(Read):
         if message.first < _COPIED:
             self.fail(reply.to_error())
         elif message.first < self._last:
-            self._failure = self._failure or reply.to_error()
+            self.late_error = self.late_error or reply.to_error()
         self.advance_to(message.limit)
-
-    def advance_to(self, unit: int) -> None:
-        """Note that all before a unit is done; the error of an earlier step ends the read."""
-        if self._failure is not None and unit >= self.limit:
-            self.fail(self._failure)
-        super().advance_to(unit)
 
     def cancel(self) -> None:
         """Cancel the read; the copy is freed when the channel is used again."""

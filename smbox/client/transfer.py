@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from smbox.errors import RemoteProtocolError, RequestTimeoutError
+from smbox.errors import RemoteProtocolError, RequestTimeoutError, SmboxError
 from smbox.paths.threads import QueuedWork, ThreadQueue
 from smbox.wire.codec import Reply, Request
 from smbox.wire.header import Buffer
@@ -72,6 +72,7 @@ class Transfer(QueuedWork):
     Attributes:
         cut: see above.
         is_array_free: the channel does not read the arrays of the cancelled or failed transfer.
+        late_error: an error that it fails with once all its units are done.
 
     Args:
         channel: of the thread that begins it.
@@ -84,6 +85,7 @@ class Transfer(QueuedWork):
         self.cut = first
         self.is_done = first >= limit
         self.is_array_free = True
+        self.late_error: SmboxError | None = None
 
     def outcome(self) -> str:
         """Return the known outcome; see ``Work``."""
@@ -139,6 +141,8 @@ class Transfer(QueuedWork):
 
     def advance_to(self, unit: int) -> None:
         """Note that all units before one are done."""
+        if self.late_error is not None and unit >= self.limit:
+            self.fail(self.late_error)
         self.at = max(self.at, unit)
         self.is_done = self.is_done or self.at >= (
             self.cut if self.is_cancelled else self.limit
