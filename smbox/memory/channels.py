@@ -79,7 +79,7 @@ class ChannelTable:
 
     def __init__(self, node: str) -> None:
         name, nbytes = layout.name_of(node, "channels"), CHANNEL_ROWS * Channel.NBYTES
-        self.segment = segment = attach_or_create(node, name, nbytes)
+        segment = attach_or_create(node, name, nbytes)
         self.pinned_rings: set[int] = set()
         self._node = node
         self._rows = segment.words(0, CHANNEL_ROWS * Channel.WORDS).reshape(-1, Channel.WORDS)
@@ -152,12 +152,6 @@ class ChannelTable:
         words = self._rows[row]
         if words[Channel.USED] and int(words[Channel.SERIAL]) == serial:
             words[Channel.APPLIED] = max(int(words[Channel.APPLIED]), number)
-
-    def close(self) -> None:
-        """Drop the mapping."""
-        self._index.clear()
-        self._rows = self._rows[:0].copy()
-        self.segment.close()
 
 
 class Answers:

@@ -27,7 +27,7 @@ _FREED: Final = "the region was freed, or its memory node was stopped"
 
 
 class MappedRegion:
-    """A region that this process has mapped.
+    """A region that this process has mapped, as long as this object or a view of it exists.
 
     Attributes:
         spec: description of the region.
@@ -44,7 +44,7 @@ class MappedRegion:
 
     Args:
         node: name of the memory node.
-        segment: the region's segment; this object closes it.
+        segment: the region's segment.
     """
 
     state = Word(RegionHeader.STATE)
@@ -115,13 +115,6 @@ class MappedRegion:
         if self.state == RegionState.FREED:
             raise RegionFreedError(_FREED, name=self.spec.name)
 
-    def close(self) -> None:
-        """Drop the mapping; views of it stay valid."""
-        self.words = self.words[:0].copy()
-        self.table = self.table[:0].copy()
-        self.data = self.data[:0].copy()
-        self.segment.close()
-
 
 class Building:
     """A region that is being created.
@@ -178,7 +171,6 @@ class Building:
     def abandon(self) -> None:
         """Cancel the creation; no segment is left."""
         self._segment.unlink()
-        self._segment.close()
 
     def _fill(self, first: int, limit: int, element: NDArray[Any]) -> None:
         begin = layout.data_offset(self.spec.nbytes)

@@ -179,11 +179,8 @@ class NodeMemory:
         self.superblock.abandon()
 
     def _drop(self) -> None:
-        for region in self.regions.values():
-            region.close()
         self.regions.clear()
         self.writer.close()
-        self.channels.close()
 
     def _attach_regions(self) -> None:
         for name in listing(layout.name_of(self.name, "region.")):
@@ -197,7 +194,6 @@ class NodeMemory:
 def _remove(region: MappedRegion) -> None:
     region.state = RegionState.FREED  # for all processes that map it
     region.segment.unlink()
-    region.close()
 
 
 def _cookie_of(name: str) -> bytes:

@@ -52,7 +52,6 @@ class OwnedSuperblock:
     def __init__(
         self, node: str, segment: Segment, locks: LockFile, found: frozenset[str]
     ) -> None:
-        self.segment = segment
         self.locks = locks
         self._node = node
         self._found = found
@@ -130,8 +129,6 @@ class OwnedSuperblock:
 
     def release(self) -> None:
         """End the ownership as a killed process does; the memory stays."""
-        self.words = self.words[:0].copy()
-        self.segment.close()
         self.locks.close()
 
 

@@ -47,7 +47,7 @@ class SoloControl:
         self.memory = memory
         self.address = f"inproc://{memory.name}"
         self._mutex = threading.Lock()
-        self._created: dict[bytes, MappedRegion] = {}  # by token
+        self._created: dict[bytes, int] = {}  # addresses by token
         superblock = memory.superblock
         self.node = NodeInfo(
             memory.name, superblock.uuid, superblock.node_id, superblock.incarnation
@@ -74,7 +74,7 @@ class SoloControl:
             state = RegionState.LIVE if request.publish else RegionState.BUILDING
             region = building.finish(state)
             self.memory.regions[region.address] = region
-            self._created[token] = region
+            self._created[token] = region.address
             return self._info(region)
 
     def publish(self, info: RegionInfo, timeout_s: float) -> None:  # noqa: ARG002
@@ -128,8 +128,8 @@ class SoloControl:
 
     def discard(self, token: bytes, *, published: bool = False) -> None:
         """Free the region that was created with a token; see ControlPath."""
-        region = self._created.pop(token, None)
-        if region is None or self.memory.regions.get(region.address) is not region:
+        region = self.memory.regions.get(self._created.pop(token, -1))
+        if region is None:
             return  # it was not created, or is free
         if published or region.state == RegionState.BUILDING:
             self.memory.free(region)

@@ -45,7 +45,6 @@ def held(box, region):
 
     yield let_go
     writer.close()
-    mapped.close()
 
 
 def test_a_timeout_over_tcp_names_the_holder(region, held):

@@ -84,7 +84,6 @@ def test_a_child_forked_with_a_request_under_way(place, transport):
     first = STRIPE_NBYTES // 8
     assert (region[:first].get() == 3).all()
     assert (region[first:].get() == 2).all()
-    mapped.close()
 
 
 def test_a_region_freed_while_others_write(place):

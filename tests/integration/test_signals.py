@@ -79,7 +79,6 @@ def held_up(place, region, stripe):
         yield
     finally:
         locks.close()
-        mapped.close()
 
 
 @pytest.mark.parametrize("stripe", [0, 2, "the counter"])

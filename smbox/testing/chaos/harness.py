@@ -255,7 +255,6 @@ class Harness:
         """Return how many commits each stripe of the region counts."""
         mapped = MappedRegion.attach(self._node.node, address & OFFSET_MAX)
         words: list[int] = mapped.table[:, Stripe.SEQUENCE].tolist()
-        mapped.close()
         return [word >> Stripe.COMMITS_SHIFT for word in words]
 
     def _kill_all(self) -> None:

@@ -50,7 +50,6 @@ def test_rows_survive_their_table(memory, row):
     assert again.find(CLIENT, 1).applied == 0
     assert again.find(CLIENT[::-1], 0) is None
     assert len(again.rows()) == 2
-    again.close()
 
 
 def test_a_row_that_is_used_again_has_another_serial_and_nothing_applied(memory, row):

@@ -33,11 +33,11 @@ def test_nothing_is_attached_where_nothing_is(memory):
         MappedRegion.attach(memory.name, 123)
 
 
-def test_a_view_outlives_close(memory, make):
+def test_a_view_outlives_its_region(memory, make):
     region = memory.regions.pop(make(np.ones(3, np.float32)).address)
     view = region.array()
     region.segment.unlink()
-    region.close()
+    del region
     assert view.sum() == 3
 
 
