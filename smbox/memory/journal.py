@@ -83,11 +83,6 @@ class Writer:
     def close(self) -> None:
         """Remove the slot. Call it only between commits."""
         self.segment.unlink()
-        self.abandon()
-
-    def abandon(self) -> None:
-        """Drop mapping and locks but keep the slot: in a forked child it is the parent's."""
-        self.segment.close()
         self.locks.close()
 
 

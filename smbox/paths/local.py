@@ -195,11 +195,6 @@ class LocalPath(ThreadedPath[LocalQueue]):
         super().close()
         self._regions.close()
 
-    def abandon(self) -> None:
-        """Drop all in a forked child."""
-        super().abandon()
-        self._regions.abandon()
-
     def _open_queue(self) -> LocalQueue:
         try:
             return LocalQueue(self._regions)

@@ -177,12 +177,9 @@ class LocalQueue(ThreadQueue[LocalWork[Any]]):
         self.locks.close()
 
     def abandon(self) -> None:
-        """Drop the writer in a forked child: it belongs to the parent."""
+        """End in a forked child: the slot is the parent's; LockFile has closed the files."""
         super().abandon()
         self._is_closed = True
-        if self.writer is not None:
-            self.writer.abandon()
-        self.locks.close()
 
     def _pending(self) -> list[LocalWork[Any]]:
         return [work for work in [*self._works] if work.is_change]

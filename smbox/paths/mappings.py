@@ -76,11 +76,6 @@ class Mappings:
             self._is_closed = True
             self._regions.clear()
 
-    def abandon(self) -> None:
-        """Drop all mappings in a forked child, whose copy of the mutex may stay held."""
-        self._mutex = threading.RLock()
-        self.close()
-
 
 def why_not_shared(node: NodeInfo) -> str | None:
     """Return why this process cannot map the node's memory; None if it can.

@@ -49,5 +49,5 @@ def leave_open(
         region.table[stripe, Stripe.WRITER] = writer.slot_id
         region.table[stripe, Stripe.SEQUENCE] |= np.uint64(Stripe.OPEN)
         changed[:] = GARBAGE
-    writer.abandon()
+    writer.locks.close()
     return writer.slot_id

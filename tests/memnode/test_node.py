@@ -175,7 +175,7 @@ def test_channels_of_an_earlier_run_expire_too(bench):
 
 def test_the_slot_of_a_dead_local_client_is_removed(bench):
     dead, alive = Writer.create(bench.name), Writer.create(bench.name)
-    dead.abandon()  # its lock goes, as with its process; its slot stays
+    dead.locks.close()  # its lock goes, as with its process; its slot stays
     bench.tick(after_s=1.5)
     assert listing(slot_name(bench.name, dead.slot_id)) == []
     assert listing(slot_name(bench.name, alive.slot_id)) != []

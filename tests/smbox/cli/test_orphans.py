@@ -221,7 +221,7 @@ def test_a_removal_is_ended_though_clients_still_map_it(node, dead_pid):
     superblock.words(0, 16)[Superblock.STOPPING] = 1
     assert find(node).state == "dead"
     assert orphans.remove(find(node))
-    writer.abandon()
+    writer.locks.close()
     assert segment.listing(layout.name_of(node)) == []
 
 

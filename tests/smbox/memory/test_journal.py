@@ -22,9 +22,9 @@ def test_a_slot_lives_as_long_as_its_writer(memory):
     assert layout.slot_name(memory.name, writer.slot_id) not in listing("smbox.")
 
 
-def test_an_abandoned_slot_stays(memory):
+def test_the_slot_of_a_dead_writer_stays(memory):
     writer = Writer.create(memory.name)
-    writer.abandon()
+    writer.locks.close()
     assert layout.slot_name(memory.name, writer.slot_id) in listing("smbox.")
     assert memory.sweep_slots() == 1
 
@@ -55,7 +55,7 @@ def test_there_is_no_slot_without_memory():
 
 def test_slots_are_listed_with_who_lives(memory):
     alive, dead = Writer.create(memory.name), Writer.create(memory.name)
-    dead.abandon()
+    dead.locks.close()
     ids = journal.slot_ids(memory.name)
     assert {slot_id: journal.is_alive(memory.name, slot_id) for slot_id in ids} == {
         memory.writer.slot_id: True,

@@ -90,7 +90,7 @@ def test_a_slot_that_cannot_be_recovered_stops_neither_start_nor_sweep(
     slot.words(0, Slot.WORDS)[damage[0]] = damage[1]
     others = [Writer.create(memory.name) for _ in range(4)]
     for other in others:
-        other.abandon()
+        other.locks.close()
     reopen(memory)
     for other in others:
         assert listing(layout.slot_name(memory.name, other.slot_id)) == []
@@ -249,7 +249,7 @@ def test_a_stop_reaches_clients_whatever_became_of_a_name(memory, make, kind, ho
     for region in mapped[how == "truncated" and kind == "region" :]:  # its pages are gone
         with pytest.raises(RegionFreedError, match="or its memory node was stopped"):
             commit(writer, (region,), KernelCode.SUM, 0, 16, np.ones(16, np.uint8), 1.0)
-    writer.abandon()
+    writer.locks.close()
     assert listing(f"smbox.{memory.name}.") == []
     with pytest.raises(RegionFreedError, match="or its memory node was stopped"):
         MappedRegion.attach(memory.name, regions[0].offset)

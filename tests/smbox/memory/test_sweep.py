@@ -40,7 +40,7 @@ def sweep(memory, slot_id: int) -> bool:
 
 def test_a_slot_at_rest_is_removed(memory):
     writer = Writer.create(memory.name)
-    writer.abandon()
+    writer.locks.close()
     assert sweep(memory, writer.slot_id)
 
 
