@@ -21,7 +21,7 @@ from memnode.config import Bind
 from smbox.config import WINDOW_MAX
 from smbox.errors import ConnectError
 from smbox.keys import KeyPair
-from smbox.transports.zeromq import family_of, resolution_error
+from smbox.transports.zeromq import NOW, NOW_MORE, family_of, resolution_error
 from smbox.wire.codec import Reply, encode_reply
 from smbox.wire.header import LONG_NBYTES_MAX, Buffer
 from smbox.wire.messages import Empty
@@ -64,11 +64,6 @@ HANDSHAKE_MS: Final = 5_000
 
 PROBE: Final = encode_reply(Reply(Op.PING, body=Empty()))
 """Tests a connection: clients ignore a reply to a request that they did not send."""
-
-# Plain ints: pyzmq's flags are enums, and its functions for entire messages create more enums;
-# together these take twice the time that ZeroMQ needs for a small message.
-_NOW: Final = int(zmq.NOBLOCK)
-_NOW_MORE: Final = int(zmq.NOBLOCK | zmq.SNDMORE)
 
 
 class Listener:
@@ -134,12 +129,12 @@ class Listener:
         try:
             if self._is_skipping and not self._skip():
                 return None
-            peer = receive(_NOW)
-            frame = receive(_NOW, copy=False)
+            peer = receive(NOW)
+            frame = receive(NOW, copy=False)
             user = str(frame.get("User-Id")) if self._has_keys else ""
             frames: list[Buffer] = [frame.buffer]
             if frame.more:
-                frame = receive(_NOW, copy=False)
+                frame = receive(NOW, copy=False)
                 frames.append(frame.buffer)
             if frame.more:
                 frames.append(b"")
@@ -151,7 +146,7 @@ class Listener:
     def _skip(self) -> bool:
         """Drop surplus frames of a message; return True when all are dropped."""
         for _ in range(SKIPPED_MAX):
-            if not self.socket.recv(_NOW, copy=False).more:
+            if not self.socket.recv(NOW, copy=False).more:
                 self._is_skipping = False
                 return True
         return False
@@ -165,9 +160,9 @@ class Listener:
         """
         send, last = self.socket.send, len(frames) - 1
         try:
-            send(peer, _NOW_MORE)
+            send(peer, NOW_MORE)
             for index, frame in enumerate(frames):
-                flags = _NOW_MORE if index < last else _NOW
+                flags = NOW_MORE if index < last else NOW
                 send(frame, flags, copy=len(frame) < COPY_BELOW_NBYTES)
         except zmq.ZMQError as error:
             if error.errno in {errno.EAGAIN, errno.EHOSTUNREACH}:
@@ -178,7 +173,7 @@ class Listener:
     def is_connected(self, peer: bytes) -> bool:
         """Return whether a peer is connected; sends it ``PROBE``."""
         try:
-            self.socket.send_multipart([peer, *PROBE], _NOW)
+            self.socket.send_multipart([peer, *PROBE], NOW)
         except zmq.ZMQError as error:
             if error.errno == errno.EHOSTUNREACH:
                 return False
