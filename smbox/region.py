@@ -31,7 +31,6 @@ from smbox import verbs
 from smbox.address import GlobalAddress, Part
 from smbox.errors import ConfigError
 from smbox.handle import Handle
-from smbox.paths.work import Piece
 from smbox.rows import Rows
 from smbox.sync import Counter
 from smbox.vector import Vector
@@ -65,7 +64,7 @@ class Region(Vector):
     @property
     def address(self) -> GlobalAddress:
         """Global address of the first byte; parts on other nodes have other addresses."""
-        first = self._pieces()[0]
+        first = self.info.pieces(self.first, self.limit)[0]
         return first.info.address + first.first
 
     @property
@@ -77,16 +76,13 @@ class Region(Vector):
         rows = self.shape[0] if self.shape else 1
         row_nbytes = self.nbytes // max(rows, 1)
         found, limit_row = [], 0
-        for piece in self._pieces():
+        for piece in self.info.pieces(self.first, self.limit):
             first_row = limit_row
             limit_row = first_row + piece.nbytes // row_nbytes if row_nbytes else rows
             address = piece.info.address + piece.first
             is_local = self._paths.data(piece.info).transport == "shm"
             found.append(Part(address.node, address, first_row, limit_row, is_local))
         return tuple(found)
-
-    def _pieces(self) -> list[Piece]:
-        return self.info.pieces(self.first, self.limit)
 
     @property
     def version(self) -> int:

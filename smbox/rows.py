@@ -114,14 +114,11 @@ class Rows:
                 float16 or bfloat16; it is widened before it is sent.
             timeout_s: see smbox.region.
         """
-        self._paths.finish(self._putting(values), timeout_s)
+        self._paths.finish(self._changes("put", PUT_KERNELS, values, 1), timeout_s)
 
     def put_nb(self, values: Any) -> Handle[None]:
         """Start a ``put``; the values are copied."""
-        return self._paths.begin(self._putting(values))
-
-    def _putting(self, values: Any) -> Changes:
-        return self._changes("put", PUT_KERNELS, values, 1)
+        return self._paths.begin(self._changes("put", PUT_KERNELS, values, 1))
 
     def accumulate(
         self, values: Any, scale: float = 1.0, *, timeout_s: float | None = None
