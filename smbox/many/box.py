@@ -116,42 +116,43 @@ class ManyBox(Box):
         nodes: at least one node; their ids differ.
     """
 
+    _paths: ManyPaths  # type: ignore[mutable-override] # no box changes its paths
+
     def __init__(self, nodes: Iterable[Node]) -> None:
-        self._many = ManyPaths(nodes)
-        super().__init__(self._many)
-        self._by_id = self._many.nodes
+        super().__init__(ManyPaths(nodes))
 
     @property
     def address(self) -> str:
         """Addresses of the nodes, separated by commas; other processes can connect to them."""
-        return ",".join(node.control.address for node in self._by_id.values())
+        return ",".join(node.control.address for node in self._paths.nodes.values())
 
     @property
     def node(self) -> NodeInfo:
         """Not available: raises ConfigError, as there are several nodes; see ``nodes``."""
-        raise ConfigError("this box is on several nodes: see box.nodes", nodes=[*self._by_id])
+        message = "this box is on several nodes: see box.nodes"
+        raise ConfigError(message, nodes=[*self._paths.nodes])
 
     @property
     def nodes(self) -> tuple[NodeInfo, ...]:
         """Name, id, memory and incarnation of all nodes, in order of id."""
-        return tuple(node.control.node for node in self._by_id.values())
+        return tuple(node.control.node for node in self._paths.nodes.values())
 
     def _at_name(self, name: str) -> AbstractContextManager[PathPair]:
-        return self._many.home(name).named()
+        return self._paths.home(name).named()
 
     def _at_address(self, address: int) -> AbstractContextManager[PathPair]:
-        return self._many.at(address).named()
+        return self._paths.at(address).named()
 
     def _create(
         self, request: CreateRequest, values: Any, layout: str, deadline_s: float | None
     ) -> Region:
         if layout == "striped":
-            info = striped.create(self._by_id, request, values, deadline_s)
+            info = striped.create(self._paths.nodes, request, values, deadline_s)
             return Region(self._paths, info)
         return super()._create(request, values, layout, deadline_s)
 
     def _attach(self, name: str, deadline_s: float | None) -> Region:
-        home = self._many.home(name)
+        home = self._paths.home(name)
         while True:
             with home.named() as paths:
                 info = find(paths, name, deadline_s)
@@ -159,7 +160,7 @@ class ManyBox(Box):
                 head = home.head_of(info, deadline_s)
                 if head is None:
                     return Region(paths, info)
-                return Region(self._paths, opened(self._by_id, info, head, deadline_s))
+                return Region(self._paths, opened(self._paths.nodes, info, head, deadline_s))
             except RegionFreedError as error:
                 if not home.was_freed(info, deadline_s):
                     raise
@@ -174,56 +175,56 @@ class ManyBox(Box):
         if not isinstance(region, Region):
             raise TypeError(f"an optimizer steps a region, not {type(region).__name__}")
         if isinstance(region.info, StripedInfo):
-            return StripedOptimizer(self._many, region, name, parameters)
-        return self._many.at(region.address).box.optimizer(region, name, **parameters)
+            return StripedOptimizer(self._paths, region, name, parameters)
+        return self._paths.at(region.address).box.optimizer(region, name, **parameters)
 
     def regions(self) -> list[RegionInfo]:
         """Return all regions of all nodes in order of address, heads and parts included."""
         found: list[RegionInfo] = []
-        for node in self._by_id.values():
+        for node in self._paths.nodes.values():
             with node.named():
                 found += node.box.regions()
         return found
 
     def _find(self, name: str, deadline_s: float | None) -> RegionInfo:
-        return self._many.home(name).find(name, deadline_s)
+        return self._paths.home(name).find(name, deadline_s)
 
     def _free(self, info: RegionInfo) -> None:
         if isinstance(info, StripedInfo):
-            striped.free(self._by_id, info)
+            striped.free(self._paths.nodes, info)
             return
-        node = self._many.at(info.address)
+        node = self._paths.at(info.address)
         head = node.head_of(info)
         if head is None:
             node.free(info)
         else:
-            striped.free(self._by_id, striped_info(info, head))
+            striped.free(self._paths.nodes, striped_info(info, head))
 
     def stats(self) -> dict[str, Any]:
         """Return the statistics of each node, by "node ID"."""
         found = {}
-        for node in self._by_id.values():
+        for node in self._paths.nodes.values():
             with node.named():
                 found[f"node {node.id}"] = node.box.stats()
         return found
 
     def home_of(self, name: str) -> Box:
         """Return a box on the one node that a name belongs to."""
-        return self._many.home(name).box
+        return self._paths.home(name).box
 
     def leave(self) -> None:
         """Call all functions registered by ``before_close``, while all nodes can be used."""
         with ExitStack() as stack:  # calls all even if one fails
-            for node in reversed([*self._by_id.values()]):
+            for node in reversed([*self._paths.nodes.values()]):
                 stack.callback(node.box.leave)
             stack.callback(super().leave)
 
     def __repr__(self) -> str:
-        return f"ManyBox({[node.address for node in self._by_id.values()]!r})"
+        return f"ManyBox({[node.address for node in self._paths.nodes.values()]!r})"
 
     def __reduce__(self) -> tuple[type[ManyBox], tuple[object, ...]]:
         """Pickle the nodes' settings."""
-        return ManyBox, (tuple(self._by_id.values()),)
+        return ManyBox, (tuple(self._paths.nodes.values()),)
 
 
 class StripedOptimizer(Optimizer):
@@ -248,23 +249,19 @@ class StripedOptimizer(Optimizer):
         SmboxError: a node refused its state, or is lost; the error names it.
     """
 
-    def __init__(
-        self, paths: ManyPaths, region: Region, name: str, given: dict[str, float]
-    ) -> None:
-        self._nodes = paths.nodes
-        super().__init__(paths, region, name, given)
+    _paths: ManyPaths  # type: ignore[mutable-override] # no optimizer changes its paths
 
     def free(self) -> None:
         """Free the state, for all workers; the parameters stay."""
         states = (state.info for state in self.states.values())
         parts = (state.parts for state in states if isinstance(state, StripedInfo))
-        striped.free_parts(self._nodes, chain.from_iterable(parts))
+        striped.free_parts(self._paths.nodes, chain.from_iterable(parts))
 
     def _state(self, name: str, value: float) -> Region:
         whole = self.region.info
         assert isinstance(whole, StripedInfo)
         made = []
-        nodes = [node_of(self._nodes, whole.name, part) for part in whole.parts]
+        nodes = [node_of(self._paths.nodes, whole.name, part) for part in whole.parts]
         for node, part in zip(nodes, whole.parts, strict=True):
             with node.named() as paths:
                 made.append(create_state(paths, part, name, value))

@@ -199,7 +199,8 @@ def free(nodes: Nodes, info: StripedInfo) -> None:
     """
     deadline_s = _deadline_of(nodes)
     for part in filter(None, (*info.parts, info.head)):
-        node_of(nodes, info.name, part).check_can_free()
+        with node_of(nodes, info.name, part).named() as paths:
+            paths.control().channel.check_not_nested()
     if info.head is not None:
         try:
             nodes[info.head.address.node].free(info.head, deadline_s)

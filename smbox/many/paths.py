@@ -49,7 +49,8 @@ class ManyPath:
             return self.wait_version(cast(StripedInfo, request.info), 0)
         shares = [Share(self._nodes, offset, share) for offset, share in shares_of(request)]
         for share in shares:  # before any: a path may do its share as soon as it starts
-            share.node.check_not_nested()
+            with share.node.named() as paths:
+                paths.check_not_nested()
         return ManyWork(shares)
 
     def version(self, info: StripedInfo, timeout_s: float) -> int:

@@ -96,16 +96,6 @@ class Node:
         with self.named():
             self.control.end_free(call, self.paths.request_s(deadline_s))
 
-    def check_not_nested(self) -> None:
-        """Raise NestedCallError if this thread is inside a call on this node."""
-        with self.named():
-            self.paths.check_not_nested()
-
-    def check_can_free(self) -> None:
-        """Raise NestedCallError if this thread is inside a request to this directory."""
-        with self.named():
-            self.control.channel.check_not_nested()
-
     @contextmanager
     def named(self) -> Iterator[PathPair]:
         """Enter the paths to the node; errors raised in the block name the node."""
