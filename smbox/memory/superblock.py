@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+from contextlib import closing
 from functools import partial
 from typing import Self
 
@@ -196,14 +197,10 @@ def unlink_all(node: str) -> None:
 def _take_lock(node: str) -> LockFile:
     """Take the node's lock; complete an interrupted removal of its memory first."""
     while (locks := take_node_lock(node)) is not None:
-        try:
-            if not is_stopping(node):
-                return locks
+        if not is_stopping(node):  # garbage collection closes the file if this fails
+            return locks
+        with closing(locks):
             remove_all(node)  # removes the lock file too: take the lock of a new one
-        except BaseException:
-            locks.close()
-            raise
-        locks.close()
     message = f"node {node!r} is running; stop it, or choose another --name"
     raise NodeOwnedError(message, pid=_read(node)[Superblock.PID])
 
