@@ -159,28 +159,23 @@ class NodeMemory:
 
     def close(self, *, keep: bool) -> None:
         """End the ownership; unless ``keep``, remove all memory of the node."""
+        self.writer.close()
         if not keep:  # as ``remove_all``, but by this process's mappings, not by name
             self.superblock.mark_stopping()
             for region in self.regions.values():
                 region.state = RegionState.FREED
-        self._drop()
-        if not keep:
             unlink_all(self.name)
         self.superblock.close()
 
     def release(self) -> None:
         """End the ownership as a killed process does; all memory stays."""
-        self._drop()
-        self.superblock.release()
+        self.writer.close()
+        self.superblock.locks.close()
 
     def abandon(self) -> None:
         """End the ownership after a failed start; remove only the segments that it created."""
-        self._drop()
-        self.superblock.abandon()
-
-    def _drop(self) -> None:
-        self.regions.clear()
         self.writer.close()
+        self.superblock.abandon()
 
     def _attach_regions(self) -> None:
         for name in listing(layout.name_of(self.name, "region.")):

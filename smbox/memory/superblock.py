@@ -126,10 +126,6 @@ class OwnedSuperblock:
     def close(self) -> None:
         """End the ownership in order; the memory stays for the next owner."""
         self.words[Superblock.PID] = 0
-        self.release()
-
-    def release(self) -> None:
-        """End the ownership as a killed process does; the memory stays."""
         self.locks.close()
 
 
