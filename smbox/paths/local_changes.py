@@ -40,11 +40,10 @@ class LocalChanges(LocalWork[Any]):
     def __init__(self, queue: LocalQueue, request: Any, done: int = 0) -> None:
         super().__init__(queue, request)
         self._is_signalled = isinstance(request, Signalled)
-        self._operations: list[Operation] = [request]
+        changes = request.operations if isinstance(request, Changes) else [request]
+        self._operations: list[Operation] = [*changes]
         if isinstance(request, Signalled):
             self._operations.append(request.signal)
-        elif isinstance(request, Changes):
-            self._operations = [*request.operations]
         self.at, self.limit = 0, len(self._operations)
         self._block = Block(max(1, self.limit) * ORDER_NBYTES)
         self._done = self._block.words[ORDER_DONE::ORDER_WORDS]  # the first byte not committed
