@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from smbox.errors import ConfigError
+from smbox.errors import ConfigError, WorkerLostError
 from smbox_torch.averaging.equal_state import EqualState
 from smbox_torch.averaging.mean import Follow, Mean
 from smbox_torch.model.module_slots import ModuleSlots
@@ -139,9 +139,16 @@ class GradientRounds:
 
         Raises:
             StepMismatchError: a rank skipped a step, or finished; gradients are undefined.
-            WorkerLostError: a rank died, left or did not arrive; gradients are undefined.
+            WorkerLostError: a rank died, left or did not arrive; gradients are undefined. Or an
+                earlier call failed, and ``mean`` cannot repeat it.
             ConfigError: on all ranks: the parameters or states of some ranks differ.
         """
+        if self._is_broken and not self._mean.can_repeat:
+            raise WorkerLostError(
+                "this rank was interrupted, or had another error, while the ranks exchanged"
+                " gradients, and cannot repeat its part: close, start all again, and continue"
+                " from a checkpoint"
+            )
         if not self._is_open:
             self._begin()
         finishing_s = time.perf_counter()
@@ -154,13 +161,13 @@ class GradientRounds:
                 if self._mean.is_any_due:
                     self._mean.compare(self.equal_state.digest())
                     self.equal_state.agreed()
+            self._averaged = [_reference(parameter.grad) for parameter in self._parameters]
+            self._missing.update(self._members)
+            self._is_broken = False
+            self._is_open = False  # last: after an interrupt, finish can be called again
         except BaseException:
             self._is_broken = True
             raise
-        self._averaged = [_reference(parameter.grad) for parameter in self._parameters]
-        self._missing.update(self._members)
-        self._is_broken = False
-        self._is_open = False  # last: after an interrupt, finish can be called again
         ended_s = time.perf_counter()
         self.recorder.exchange(took_s=ended_s - self._started_s, nbytes=self._mean.nbytes)
         self.recorder.waited(ended_s - finishing_s)

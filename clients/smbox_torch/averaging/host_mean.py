@@ -61,6 +61,8 @@ class HostMean:
         WorkerLostError: a rank never arrived; the memory was removed.
     """
 
+    can_repeat = True  # the counters tell what this rank has done
+
     def __init__(
         self,
         parameters: Sequence[torch.Tensor],

@@ -30,10 +30,13 @@ class Mean(Protocol):
     Attributes:
         nbytes: bytes that a round transfers for this rank, both directions.
         is_any_due: after ``finish``, whether a rank requested a comparison; the same on all.
+        can_repeat: whether ``finish`` and ``compare`` may be called again after an error. If
+            not, nothing tells which part of its round this rank has already done.
     """
 
     nbytes: int
     is_any_due: bool
+    can_repeat: bool
 
     def begin(self, weight: float, *, due: int) -> None:
         """Begin a round, without waiting.

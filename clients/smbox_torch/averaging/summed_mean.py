@@ -179,7 +179,7 @@ class SummedMean:
         self._row = torch.zeros(FLAGS + len(parameters), dtype=torch.float64, device="cpu")
         self._table: torch.Tensor | None = None
         self._is_leader: bool | None = None
-        self.is_any_due = False
+        self.is_any_due = self.can_repeat = False
         self.nbytes = by.nbytes(self._flats)
 
     def begin(self, weight: float, *, due: int) -> None:

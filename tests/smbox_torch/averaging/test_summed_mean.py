@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from smbox.errors import ConfigError, StepMismatchError
+from smbox.errors import ConfigError, StepMismatchError, WorkerLostError
+from smbox_torch.averaging.gradient_rounds import GradientRounds
 from smbox_torch.averaging.summed_mean import (
     FLAGS,
     IN_STEP,
@@ -73,6 +74,28 @@ def test_a_round_that_found_a_skipped_step_does_not_end_if_it_is_repeated():
     for _ in range(2):
         with pytest.raises(StepMismatchError, match="rank 0 and 1 skipped"):
             mean.finish()
+
+
+@pytest.mark.parametrize("part", ["table", "total"])
+def test_an_exchange_that_was_interrupted_is_not_repeated(part: str, monkeypatch):
+    """The other ranks may have its row and gradients, and may have gone on."""
+    by, weight, calls = Others(rows()), torch.nn.Parameter(torch.zeros(1)), []
+    rounds = GradientRounds([weight], SummedMean([weight], [], by), torch.optim.SGD([weight]))
+    work = getattr(by, part)
+
+    def interrupted(*operands: object) -> torch.Tensor | None:
+        calls.append(work(*operands))
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        return calls[-1]
+
+    monkeypatch.setattr(by, part, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        rounds.finish()
+    for _ in range(2):
+        with pytest.raises(WorkerLostError, match="cannot repeat its part"):
+            rounds.finish()
+    assert len(calls) == 1
 
 
 def test_buffers_of_another_device_are_refused():
