@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 import smbox_torch
 from smbox.errors import ConfigError
@@ -95,6 +96,18 @@ def test_a_step_hook_of_the_inner_optimizer_counts_or_is_refused(wrapper):
         wrapper.step()
     assert torch.equal(weight, before[0])
     assert torch.equal(bias, before[1])
+
+
+def test_a_global_step_hook_is_called_once_for_the_wrapper(wrapper):
+    """And for the inner optimizer, whose step is a step of an optimizer, too."""
+    calls = []
+    hook = register_optimizer_step_post_hook(lambda optimizer, *_: calls.append(optimizer))
+    for parameter in wrapper.param_groups[0]["params"]:
+        parameter.sum().backward()
+    wrapper.step()
+    hook.remove()
+    assert calls.count(wrapper) == 1
+    assert calls.count(wrapper.inner) == len(calls) - 1
 
 
 @pytest.mark.parametrize("kind", [EAMSGD, ServerDownpour])
