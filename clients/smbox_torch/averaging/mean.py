@@ -144,6 +144,9 @@ def buffers_of(model: torch.nn.Module | None) -> list[torch.Tensor]:
 class GradientViews:
     """Views of a buffer for the gradients of parameters; ``take`` makes a gradient a view.
 
+    Parameters get aliases of the views: ``model.half()`` replaces the memory of the tensors
+    that are its gradients.
+
     Args:
         parameters: the parameters.
         views: one view per parameter, with its dtype and shape. If a view is on another device
@@ -169,8 +172,6 @@ class GradientViews:
         """
         parameter, view = self._parameters[index], self._views[index]
         gradient = parameter.grad
-        if gradient is view:
-            return True
         if gradient is None:
             view.zero_()
             return False
@@ -185,7 +186,7 @@ class GradientViews:
             )
         if gradient.data_ptr() != view.data_ptr():
             view.copy_(gradient.detach())  # with create_graph it has a graph, which would grow
-            parameter.grad = view if self._is_near[index] else gradient.detach()
+            parameter.grad = (view if self._is_near[index] else gradient).detach()
         return True
 
     def hand_out(self, used: Sequence[bool]) -> None:
@@ -195,8 +196,8 @@ class GradientViews:
             if not is_used:
                 parameter.grad = None
             elif is_near:
-                if parameter.grad is not view:
-                    parameter.grad = view
+                if parameter.grad is None or parameter.grad.data_ptr() != view.data_ptr():
+                    parameter.grad = view.detach()
             elif parameter.grad is None:
                 parameter.grad = torch.empty_like(parameter).copy_(view)
             else:

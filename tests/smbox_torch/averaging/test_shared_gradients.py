@@ -88,3 +88,16 @@ def test_ranks_of_another_host_are_named_by_their_rank_in_the_run(worlds, each):
         return caught.value.facts["ranks"]
 
     assert each(worlds(2, 2)[2:], work) == [[3], [3]]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
+def test_a_model_that_was_converted_after_wrapping_is_noticed(dtype: torch.dtype):
+    """Its gradients were in the shared memory then, and torch converts them, too."""
+    net, group = only_rank()
+    with group:
+        net(torch.randn(4, 6)).sum().backward()
+        group.step()
+        net.to(dtype)
+        group.zero_grad()
+        with pytest.raises(ConfigError, match="was converted or replaced"):
+            net(torch.randn(4, 6, dtype=dtype)).sum().backward()
