@@ -126,9 +126,8 @@ def ready_line(
     if not as_json:
         shown = address or " ".join(addresses)
         return f"memnode {name} is ready at {shown} (pid {os.getpid()})"
-    ready = {"event": "ready", "address": address or addresses[0]}
-    facts = {"addresses": list(addresses), "pid": os.getpid(), "name": name}
-    return json.dumps(ready | facts)
+    ready = {"event": "ready", "address": address or addresses[0], "addresses": addresses}
+    return json.dumps(ready | {"pid": os.getpid(), "name": name})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

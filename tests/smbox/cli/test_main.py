@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import runpy
 import subprocess
 import sys
 from importlib import metadata
@@ -39,6 +40,14 @@ def test_without_words_those_of_the_process_count(capsys, monkeypatch):
     with pytest.raises(SystemExit):
         main.main()
     assert capsys.readouterr().out.startswith("smbox ")
+
+
+@pytest.mark.parametrize("package", ["smbox", "memnode"])
+def test_both_programs_run_as_modules(capsys, monkeypatch, package):
+    monkeypatch.setattr(sys, "argv", ["__main__.py", "--version"])
+    with pytest.raises(SystemExit, match=r"^0$"):
+        runpy.run_module(package, run_name="__main__")
+    assert capsys.readouterr().out.split() == [package, metadata.version("smbox")]
 
 
 def test_the_release_is_told(capsys):
