@@ -107,10 +107,13 @@ def _shared_memory() -> str:
         free = segment.room_nbytes()
     except OSError as error:
         return f"none: {error}"
-    advice = ""
-    if free < SMALL_SHM_NBYTES:
+    where, advice = segment.DIRECTORY, ""
+    if not os.access(where, os.W_OK):
+        cure = f"mount -o remount,rw {where}; chmod 1777 {where}"
+        advice = f", but this user cannot write there, so no node can start; as root: {cure}"
+    elif free < SMALL_SHM_NBYTES:
         advice = "; to get more: mount -o remount,size=..., or docker run --shm-size=..."
-    return f"{output.human_nbytes(free)} free in {segment.DIRECTORY}{advice}"
+    return f"{output.human_nbytes(free)} free in {where}{advice}"
 
 
 def _dead_memory() -> str:

@@ -271,9 +271,12 @@ def room_nbytes() -> int:
 
 
 def unlink(name: str) -> None:
-    """Remove the name of a segment, if it exists and is not another user's."""
-    with suppress(PermissionError):
+    """Remove the name of a segment, if it exists and this process may remove it."""
+    try:
         (DIRECTORY / name).unlink(missing_ok=True)
+    except OSError as error:  # another user's, or /dev/shm is read-only
+        if error.errno not in {errno.EACCES, errno.EPERM, errno.EROFS}:
+            raise
 
 
 def size(name: str) -> int:

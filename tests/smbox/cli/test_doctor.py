@@ -151,6 +151,16 @@ def test_little_room_and_dead_memory_come_with_advice(monkeypatch):
     assert "--shm-size" not in doctor.about_host()["shared memory"]
 
 
+def test_a_folder_that_cannot_be_written_comes_with_the_command_to_change_it(monkeypatch):
+    def is_read_only(path, mode):
+        return (path, mode) != (segment.DIRECTORY, os.W_OK)
+
+    monkeypatch.setattr(os, "access", is_read_only)
+    told = doctor.about_host()["shared memory"]
+    assert "cannot write" in told
+    assert "remount,rw /dev/shm" in told
+
+
 def test_memory_that_cannot_be_looked_at_is_no_error(monkeypatch):
     def refuse(*_):
         raise PermissionError(13, "Permission denied")

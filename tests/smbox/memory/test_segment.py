@@ -147,6 +147,23 @@ def test_a_segment_made_aside_replaces_an_empty_one(name):
     assert Segment.attach(name).nbytes == 4096
 
 
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS])
+def test_a_name_that_may_not_be_removed_hides_no_other_error(name, monkeypatch, number):
+    def refuse(_path):
+        raise OSError(number, os.strerror(number))
+
+    Segment.create(name, 4096)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "unlink", refuse)
+        segment.unlink(name)
+    assert segment.size(name) == 4096
+    number = errno.EIO
+    monkeypatch.setattr(os, "unlink", refuse)
+    with pytest.raises(OSError, match="Input/output"):
+        segment.unlink(name)
+    monkeypatch.undo()
+
+
 def test_a_segment_that_is_gone_has_no_size(name):
     Segment.create(name, 8192).close()
     assert segment.size(name) == 8192
