@@ -58,6 +58,7 @@ class Launcher:
         with terminable(), terminal_kept():
             try:
                 env = travelling(self.env) if self.plan.hosts else self.env
+                env = {**env, "PYTHONIOENCODING": "utf-8"}  # what the launcher decodes
                 with serving(self.plan, env, self.display.note) as served:
                     return self._run(served, env)
             except KeyboardInterrupt:

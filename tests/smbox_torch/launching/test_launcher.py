@@ -78,6 +78,13 @@ def run(tmp_path: Path):
     return launch
 
 
+def test_workers_print_in_the_encoding_that_the_launcher_reads(run, monkeypatch):
+    monkeypatch.setenv("PYTHONIOENCODING", "latin-1")
+    code, shown = run("print('gr\\u00fc\\u00dfe')")
+    assert code == 0
+    assert "gr\u00fc\u00dfe" in shown
+
+
 def test_workers_learn_who_they_are_and_all_end_well(run, tmp_path: Path):
     code, shown = run(
         "(folder / str(rank)).write_text(json.dumps(dict(os.environ)))\nprint('hello')",
