@@ -95,9 +95,7 @@ def named(box: Box, name: str) -> list[Listed]:
             {each.info.name for each in every if each.info.name.startswith(f"{name}.")}
         )
         facts = {"longer_names": ", ".join(longer)} if longer else {}
-        raise RegionNotFoundError(
-            "no region has this name; `smbox ls` lists them", name=name, **facts
-        )
+        raise RegionNotFoundError("no region has this name; see `smbox ls`", name=name, **facts)
     return found
 
 

@@ -99,7 +99,7 @@ class NodeMemory:
         limit = self.superblock.memory_nbytes
         if wanted > limit:
             raise LimitError(
-                "the region is larger than the node's memory; start it with more --memory",
+                "the region is larger than the node's memory; start a node with more memory",
                 name=spec.name,
                 nbytes=wanted,
                 memory_nbytes=limit,
@@ -120,7 +120,7 @@ class NodeMemory:
         used = self.used_nbytes()
         if used + wanted > limit:
             raise OutOfMemoryError(
-                "the node's memory is used up; free regions or start it with more --memory",
+                "the node's memory is used up; free regions, or start a node with more memory",
                 name=name,
                 nbytes=wanted,
                 used_nbytes=used,

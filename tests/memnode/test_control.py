@@ -15,6 +15,7 @@ def test_attach_by_name_and_by_address(peer):
     assert peer.ask(Op.ATTACH, body=inside).body.address == made.address
     missing = peer.ask(Op.ATTACH, body=Attach(name="v"))
     assert missing.status is Status.REGION_NOT_FOUND
+    assert "smbox ls" in missing.error.message
     assert peer.ask(Op.ATTACH, body=Attach(address=0)).status is Status.ADDRESS_RANGE
 
 

@@ -81,7 +81,7 @@ def read(text: bytes) -> tuple[Host, ...]:
     Raises:
         ConfigError: the text is not TOML, has unknown fields or invalid values.
     """
-    hosts = toml.decode(text, _File, "this describes no hosts (docs/hosts.md)").host
+    hosts = toml.decode(text, _File, "this is not a file of hosts (docs/hosts.md)").host
     check(hosts)
     return hosts
 

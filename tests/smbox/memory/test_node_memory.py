@@ -101,7 +101,7 @@ def test_a_slot_that_cannot_be_recovered_stops_neither_start_nor_sweep(
 
 
 def test_limits_are_told(memory):
-    with pytest.raises(LimitError, match="larger"):
+    with pytest.raises(LimitError, match="start a node with more"):
         memory.begin(spec(64 << 20))
     with pytest.raises(OutOfMemoryError, match="used up"):
         memory.begin(spec(64 * 1024 * 1024 // 4 - 10_000))

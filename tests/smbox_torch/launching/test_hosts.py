@@ -77,7 +77,7 @@ def test_what_is_about_a_login_or_a_host_does_not_travel():
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        (b"[[host]", "describes no hosts"),
+        (b"[[host]", "not a file of hosts"),
         (b"", "host"),
         (b'[[host]]\nname = "a"\naddress = "::1"\ncolour = "red"', "colour"),
         (b'[[host]]\nname = "a b"\naddress = "::1"\nworkers = 1', "names of hosts"),
