@@ -52,7 +52,7 @@ class Mutex(Exclusive):
     """A mutex held for one call at a time; a call inside one of its thread is refused."""
 
     def __init__(self) -> None:
-        self._renew_locks()
+        self.renew_locks()
 
     def holding(
         self, deadline_s: float | None, job: Callable[[], T], *, late: Callable[[], T] = _refuse

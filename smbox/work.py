@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from functools import wraps
 from typing import Concatenate, Final, ParamSpec, TypeVar
@@ -48,15 +49,24 @@ def exclusive(method: Callable[Concatenate[Q, P], R]) -> Callable[Concatenate[Q,
 
 
 class Exclusive:
-    """The base of classes with exclusive methods; their constructors call ``_renew_locks``."""
+    """The base of classes with exclusive methods; their constructors call ``renew_locks``.
 
-    def _renew_locks(self) -> None:
+    A forked child makes the locks anew: a thread of the parent may hold them at the fork.
+    """
+
+    def renew_locks(self) -> None:
+        """Make the locks; in a forked child again."""
         self._lock = threading.RLock()
         self._busy = threading.Lock()  # held inside an exclusive method
+        _ALL.add(self)
 
     @exclusive
     def check_not_nested(self) -> None:
         """Raise NestedCallError if this thread is inside an exclusive method."""
+
+
+_ALL: Final[weakref.WeakSet[Exclusive]] = weakref.WeakSet()
+os.register_at_fork(after_in_child=lambda: [*map(Exclusive.renew_locks, list(_ALL))])
 
 
 class Work:

@@ -141,7 +141,6 @@ class Channel(ThreadQueue[Transfer]):
 
     def abandon(self) -> None:
         """Release it in a forked child."""
-        super().abandon()
         self._end = PeerLostError("the box is the parent's", outcome="unknown")
         self.flight = Flight()
         self._connection.abandon()

@@ -178,7 +178,6 @@ class LocalQueue(ThreadQueue[LocalWork[Any]]):
 
     def abandon(self) -> None:
         """End in a forked child: the slot is the parent's; LockFile has closed the files."""
-        super().abandon()
         self._is_closed = True
 
     def _pending(self) -> list[LocalWork[Any]]:

@@ -73,7 +73,7 @@ class PathPair(Exclusive):
         self._opener = opener
         self._opened: OpenPaths | None = None
         self._uuid = b""  # of the node's memory, as long as the paths are open
-        self._renew_locks()
+        self.renew_locks()
         _PAIRS.add(self)
 
     def data(self, info: RegionInfo | None = None) -> DataPath:
@@ -208,7 +208,6 @@ class PathPair(Exclusive):
 
     def abandon(self) -> None:
         """Drop the parent's paths in a forked child."""
-        self._renew_locks()
         opened, self._opened = self._opened, None
         if opened is not None:
             opened.data.abandon()

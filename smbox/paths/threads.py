@@ -33,7 +33,7 @@ class ThreadQueue(Exclusive, Generic[T]):
         self.completed = 0
         self.thread = threading.current_thread()
         self.unreported: deque[SmboxError] = deque(maxlen=UNREPORTED_MAX)
-        self._renew_locks()
+        self.renew_locks()
 
     @property
     def is_idle(self) -> bool:
@@ -92,8 +92,8 @@ class ThreadQueue(Exclusive, Generic[T]):
         raise NotImplementedError
 
     def abandon(self) -> None:
-        """Release the queue in a forked child, whose copies of the locks may stay held."""
-        self._renew_locks()
+        """Release the queue in a forked child."""
+        raise NotImplementedError
 
     def _run(self, work: T, deadline_s: float | None) -> bool:
         """Queue a request if it is not queued, and run the queue; return True once it is done.
