@@ -144,7 +144,7 @@ def read(info: RegionDescription, get: Callable[[int], NDArray[np.uint8]]) -> He
     limit = _BEGIN + int.from_bytes(text[len(MAGIC) : _BEGIN], "little")
     try:
         return msgspec.msgpack.decode(text[_BEGIN:limit], type=Head)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ConfigError(
             "the head of a striped region was overwritten: free it on its node"
             " (box.home_of(name).free(info)), then its parts (smbox gc --address)"

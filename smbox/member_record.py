@@ -65,7 +65,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
         """Decode a row, ``i64[WORDS]``; return None if it contains no record."""
         try:
             return msgspec.msgpack.decode(row.tobytes().rstrip(b"\0"), type=cls)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeDecodeError):
             return None
 
     def row(self) -> NDArray[np.int64]:

@@ -65,8 +65,10 @@ def test_other_regions_are_not_read_at_all(info):
     assert asked(encode(head_of(1)), info) == (None, [])
 
 
-def test_an_overwritten_head_is_told():
+@pytest.mark.parametrize("begin", [20, 68])
+def test_an_overwritten_head_is_told(begin):
+    """Its msgpack, or a text in it."""
     contents = encode(head_of(2))
-    contents[20:40] = 255
+    contents[begin : begin + 4] = 255
     with pytest.raises(ConfigError, match="overwritten"):
         asked(contents)

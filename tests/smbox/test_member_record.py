@@ -24,6 +24,12 @@ def test_a_record_survives_its_row():
     assert Record.of(record.row()) == record
 
 
+def test_a_row_with_a_host_that_is_no_text_contains_no_record():
+    """As any other row that another client has overwritten."""
+    row = replace(own(), host="host").row().tobytes()
+    assert Record.of(np.frombuffer(row.replace(b"host", b"\xff\xfe\xfd\xfc"), np.int64)) is None
+
+
 @pytest.mark.parametrize(("name", "kept"), [("h" * 80, "h" * 64), ("é" * 40 + "h", "é" * 32)])
 def test_a_long_host_name_is_cut(name, kept, monkeypatch):
     monkeypatch.setattr(socket, "gethostname", lambda: name)
@@ -62,6 +68,20 @@ def test_each_namespace_in_which_start_times_differ_is_a_domain(kind, monkeypatc
     known, readlink = domain(), os.readlink
     other = {f"/proc/self/ns/{kind}": f"{kind}:[0]"}
     monkeypatch.setattr(os, "readlink", lambda path: other.get(path) or readlink(path))
+    assert domain.__wrapped__() not in {0, known}
+
+
+def test_without_proc_nothing_is_known_of_a_process(monkeypatch):
+    monkeypatch.setattr("smbox.member_record.domain", lambda: 0)
+    record = replace(own(), pid_started=0)
+    assert record.domain == 0
+    assert not record.is_known_dead()
+
+
+def test_each_user_has_a_domain(monkeypatch):
+    """Who mounts /proc with hidepid hides the processes of other users, which live."""
+    known = domain()
+    monkeypatch.setattr(os, "getuid", lambda: 12345)
     assert domain.__wrapped__() not in {0, known}
 
 
