@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smbox.deadline import optional_timeout_s
-from smbox.errors import ConfigError, LeaseLostError
+from smbox.errors import ConfigError, LeaseLostError, LimitError
 from smbox.mutex import Mutex
 from smbox.region import Region
 
@@ -40,6 +40,9 @@ I64 = NDArray[np.int64]
 NUMBER_BITS: Final = 40
 NUMBER_MAX: Final = (1 << NUMBER_BITS) - 1
 """Largest value of a holder. The bits above it hold the generation."""
+
+GENERATION_MAX: Final = (1 << 63 - NUMBER_BITS) - 1
+"""The last generation of a place."""
 
 LEFT: Final = NUMBER_MAX
 EXPIRED: Final = 1
@@ -132,7 +135,7 @@ class Lease:
     def __init__(self, row: Region, lease_s: float) -> None:
         self.row = row
         self.lease_s = check_lease(lease_s)
-        self._lease_ms = max(1, round(min(self.lease_s * _PER_SECOND, NUMBER_MAX)))
+        self._lease_ms = math.ceil(min(self.lease_s * _PER_SECOND, NUMBER_MAX))
         self.generation = 0
         self.values: tuple[int, ...] = (0,) * (row.shape[1] - 2)
         self._beats = 0
@@ -159,6 +162,9 @@ class Lease:
 
         Returns:
             False if another process took the place first.
+
+        Raises:
+            LimitError: this is the last generation of the place; nothing changed.
         """
 
         def take() -> bool:
@@ -229,11 +235,14 @@ class Lease:
             raise LeaseLostError(self._lost, region=self.row.name, generation=self.generation)
 
     def _take(self, generation: int, values: tuple[int, ...], deadline_s: float | None) -> bool:
+        if generation == GENERATION_MAX:
+            message = "this place was taken 2^23 - 1 times, the most: use another name"
+            raise LimitError(message, region=self.row.name)
         began_s = _clock_s()
         if self._maximum(generation + 1, (0, *values), deadline_s) >> NUMBER_BITS != generation:
             return False
         self.generation, self.values = generation + 1, values
-        self._beats, self._renewed_s = 0, began_s
+        self._renewed_s = began_s
         return True
 
     def _set(self, index: int, value: int, deadline_s: float | None) -> None:

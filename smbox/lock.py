@@ -84,6 +84,7 @@ class Lock(Holder):
                 names the holder. Or the node did not answer; the lock may be taken until a
                 lease expires.
             ConfigError: this object holds the lock already.
+            LimitError: the lock was acquired 2^23 - 1 times; see docs/locks.md.
         """
         if self.is_held:
             raise ConfigError("the lock is held already: it is not reentrant", lock=self.name)

@@ -26,8 +26,9 @@ from smbox.member_record import MemberInfo
 
 _LOG = logging.getLogger(__name__)
 
-ENDS: Final = 1 << 32
-"""Meetings from one end to the next. A meeting word can count 127 ends."""
+ENDS: Final = (1 << 32) + 1
+"""Meetings from one end to the next. A meeting word can count 127 ends; it cannot hold the
+arrival at another one either."""
 
 MEET_TIMEOUT_S: Final = 300.0
 """Longest wait for members that never joined, if the wait for living ones has no limit."""

@@ -243,7 +243,7 @@ def join(
     Raises:
         TypeError, ConfigError: an argument is invalid; the process did not join.
         RankTakenError: a living process has this rank; the error names host and pid.
-        LimitError: all ranks are taken, or the name is empty or has more than 184 bytes.
+        LimitError: all ranks are taken, or this one 2^23 - 1 times; or the name is too long.
         RequestTimeoutError: the node did not answer; a rank may stay taken for a lease.
     """
     for each, given, kind in (("box", box, Box), ("launch", launch, str)):

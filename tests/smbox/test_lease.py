@@ -244,8 +244,9 @@ def test_impossible_values_and_leases_are_refused(row):
     assert lease.values == (0, 0)
 
 
-def test_a_lease_that_no_word_can_hold_is_the_nearest_that_one_can(row):
-    for generation, (lease_s, held_s) in enumerate([(1e-9, 0.001), (1e300, NUMBER_MAX / 1000)]):
+def test_a_lease_that_no_word_can_hold_is_rounded_up_to_one(row):
+    held = {1e-9: 0.001, 0.0101: 0.011, 1e300: NUMBER_MAX / 1000}
+    for generation, (lease_s, held_s) in enumerate(held.items()):
         assert Lease(row, lease_s).take(generation, (0, 0))
         assert leases_s(words(row))[-1] == held_s
         assert generations(words(row)).tolist() == [generation + 1] * 4

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from smbox.meeting import ENDS, first_word, has_arrived, is_at_end, next_end, next_meeting
+from smbox.meeting import (
+    ENDS,
+    MeetingWait,
+    first_word,
+    has_arrived,
+    is_at_end,
+    next_end,
+    next_meeting,
+)
+from smbox.member_record import MemberInfo
 
 
 def words(*each: int) -> np.ndarray:
@@ -34,3 +43,12 @@ def test_who_joins_has_held_what_the_others_have_but_no_end_at_which_they_wait()
     assert first_word(words(2 * ENDS - 1)) == 0
     assert first_word(words(4 * ENDS - 1)) == 2 * ENDS
     assert first_word(words(2 * ENDS, 2 * ENDS - 1)) == 2 * ENDS
+
+
+def test_the_missing_members_are_logged_once_in_each_interval(monkeypatch, caplog):
+    monkeypatch.setattr("smbox.meeting.WARNING_INTERVAL_S", 0.0)
+    wait = MeetingWait(60.0)
+    monkeypatch.setattr("smbox.meeting.WARNING_INTERVAL_S", 600.0)
+    for _ in range(2):
+        assert 0.0 < wait.left_s([MemberInfo.vacant(3)]) <= 60.0
+    assert len(caplog.records) == 1
