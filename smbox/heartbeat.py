@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import atexit
 import logging
-import math
 import os
 import threading
 import time
@@ -18,7 +17,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from smbox.deadline import deadline_given, deadline_of, request_timeout_s
+from smbox.deadline import deadline_given, deadline_of
 from smbox.errors import ConfigError, PeerLostError, RegionFreedError, SmboxError
 from smbox.lease import RENEWALS, Lease
 from smbox.limits import start_thread
@@ -102,8 +101,6 @@ class Holder:
         except SmboxError as error:
             if self in _DUE_S:  # else another thread left the place meanwhile
                 _LOG.warning("cannot renew a lease: %s", error)
-        if not lease.is_held:
-            return
         try:
             self._refresh(deadline_of(self.interval_s))
         except SmboxError as error:
@@ -130,11 +127,6 @@ class Holder:
         self._write_record(deadline_s)
         keep(self)
         self.memory.before_close(self._close)
-
-    def _give_back(self, deadline_s: float | None = None) -> None:
-        """Free the place after an error or an interrupt while it was taken."""
-        left_s = math.inf if deadline_s is None else request_timeout_s(deadline_s)
-        self.leave(timeout_s=min(LEAVE_TIMEOUT_S, left_s))
 
     def _write_record(self, deadline_s: float | None) -> None:
         """Write the record of this process."""
@@ -221,10 +213,9 @@ def _leave_all() -> None:
 
 
 def _reset() -> None:
-    """Forget all holders in a forked child, which has no heartbeat threads."""
+    """Forget in a forked child that there were heartbeat threads; it holds no place."""
     global _CHANGED  # noqa: PLW0603 - another thread of the parent may have held it at the fork
     _CHANGED = threading.Condition()
-    _DUE_S.clear()
     _SERVED.clear()
 
 

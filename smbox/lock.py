@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from typing import Final, Self
 
-from smbox.deadline import check_seconds, deadline_of, left_s
+from smbox.deadline import check_seconds, deadline_of, left_s, request_timeout_s
 from smbox.directory import Directory
 from smbox.errors import ConfigError, RequestTimeoutError, SmboxError
 from smbox.head import check_prefix
-from smbox.heartbeat import Holder
+from smbox.heartbeat import LEAVE_TIMEOUT_S, Holder
 from smbox.lease import Lease, check_lease
 from smbox.member_record import MemberInfo
 from smbox.roster import Roster, regions_of
@@ -99,7 +99,7 @@ class Lock(Holder):
         except BaseException:
             if lease.is_held:  # otherwise another thread may hold the lock by this object
                 self._lease = lease
-                self._give_back(deadline_s)
+                self.leave(timeout_s=min(LEAVE_TIMEOUT_S, request_timeout_s(deadline_s)))
             raise
 
     def _take(self, lease: Lease, wanted_s: float, deadline_s: float) -> None:

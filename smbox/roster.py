@@ -251,9 +251,8 @@ class Roster:
 
     def _read(self, mine: int | None, deadline_s: float | None, *, deaths: bool) -> View:
         while True:
-            began_s = time.monotonic()
             words: I64 = self._places.get(timeout_s=optional_timeout_s(deadline_s))
-            ended_s = time.monotonic()
+            now_s = time.monotonic()
             self._read_records(words[:, LEASE], deadline_s)
             is_alive = is_held(words[:, LEASE])
             held_by = {n: r for n in _ranks(is_alive) if (r := self._records[n])}.items()
@@ -262,9 +261,8 @@ class Roster:
             self._ended = {(n, r) for n, r in asked if r.is_known_dead()}
             if self._ended <= before:  # else some may have left after the read, and then ended
                 break
-        is_gone = self._watch.observe(
-            words[:, LEASE], leases_s(words[:, LEASE_MS]), began_s=began_s, ended_s=ended_s
-        )
+        limits_s = leases_s(words[:, LEASE_MS])
+        is_gone = self._watch.observe(words[:, LEASE], limits_s, now_s=now_s)
         for rank in set(_ranks(is_gone & is_alive)) - {mine}:
             word = int(words[rank, LEASE])
             is_alive[rank] = not expire(self.place(rank), word, deadline_s=deadline_s)

@@ -27,9 +27,11 @@ class Watch:
         self._observed_s = -math.inf
 
     def observe(
-        self, words: I64, lease_s: NDArray[np.float64], *, began_s: float, ended_s: float
+        self, words: I64, lease_s: NDArray[np.float64], *, now_s: float
     ) -> NDArray[np.bool_]:
         """Return which words stayed the same for longer than their lease, ``[count]``.
+
+        They may have changed since they were read, which ``expire`` finds.
 
         If more time than a lease lies between the ends of two observations, its measurement
         restarts: an observer that was stopped, or whose read waited for the node, does not
@@ -38,11 +40,10 @@ class Watch:
         Args:
             words: the words that were just read, ``[count]``.
             lease_s: lease duration of each word in seconds, ``[count]``.
-            began_s: monotonic time before the read.
-            ended_s: monotonic time after the read.
+            now_s: monotonic time after the read.
         """
-        is_new = (words != self._words) | (ended_s - self._observed_s > lease_s)
-        self._since_s[is_new] = ended_s
+        is_new = (words != self._words) | (now_s - self._observed_s > lease_s)
+        self._since_s[is_new] = now_s
         self._words[:] = words
-        self._observed_s = ended_s
-        return began_s - self._since_s > lease_s
+        self._observed_s = now_s
+        return now_s - self._since_s > lease_s
