@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import weakref
 
 import pytest
 
-from smbox import heartbeat
-from smbox.errors import SystemLimitError
+from smbox import Box, heartbeat
+from smbox.errors import LeaseLostError, SystemLimitError
 
 WAIT_S = 30.0
 
@@ -145,6 +147,33 @@ def test_a_thread_that_cannot_be_started_is_started_for_the_next_holder(keep, mo
         with pytest.raises(SystemLimitError):
             keep(Beating(memory))
     assert is_renewed(keep(Beating(memory)))
+
+
+def test_a_lease_is_lost_once_the_box_of_its_copies_is_closed(box, paths):
+    """Copies of a box that were unpickled in one process share its connection."""
+    lock = box.lock("door", lease_s=WAIT_S)
+    lock.acquire()
+    Box(paths).close()
+    lock.beat()
+    assert not lock.is_held
+    with pytest.raises(LeaseLostError, match="was closed"):
+        lock.check()
+
+
+def test_a_forked_child_renews_its_own_leases(keep):
+    memory = Memory()
+    assert is_renewed(keep(Beating(memory)))
+    if (child := os.fork()) == 0:
+        os._exit(7 if is_renewed(keep(Beating(memory))) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+def test_nothing_keeps_a_lock_that_was_released(box, until):
+    with (lock := box.lock("door", lease_s=WAIT_S)):
+        pass
+    found = weakref.ref(lock)
+    del lock
+    until(lambda: found() is None)
 
 
 def no_thread(_):

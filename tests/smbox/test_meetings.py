@@ -158,7 +158,7 @@ def test_an_end_waits_without_limit_for_the_living_and_names_them(
 
 
 def test_who_joins_begins_where_the_living_are(box, join):
-    left = join(box)
+    left = join(box, rank=1)
     for _ in range(2):
         left.meet(timeout_s=WAIT_S)
     left.leave()

@@ -22,7 +22,9 @@ WAIT_S = 60.0
 
 def test_members_get_the_lowest_ranks_and_know_each_other(box, join):
     before = datetime.now(tz=UTC)
-    first, second = join(box), join(box)
+    first = join(box, lease_s=WAIT_S, expected=2)
+    second = join(box)
+    assert first.missing() == []
     assert (first.rank, second.rank, first.count, second.count) == (0, 1, 2, 2)
     second.progress = 7
     found = first.members()

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from smbox import roster
 from smbox.errors import RequestTimeoutError
 from smbox.lease import Lease, expire
+from smbox.member_record import Record
 from smbox.region import Region
 from smbox.roster import Roster
 
@@ -24,6 +25,25 @@ def test_late_is_who_joins_once_a_process_here_was_killed(box, join, die):
     observer.write(0, replace(record, pid_started=record.pid_started + 1))
     successor = join(box)
     assert (successor.rank, successor.late) == (0, True)
+
+
+def test_late_is_who_joins_once_a_member_has_expired(box, join, die):
+    die(join(box, lease_s=WAIT_S))
+    place = Roster(box, "run").place(0)
+    assert expire(place, int(place.get()[0, 0]))
+    assert join(box).late
+
+
+def test_who_leaves_before_it_ends_does_not_count_as_dead(box, join, monkeypatch):
+    left, observer = join(box), Roster(box, "run")
+
+    def leave_and_end(_record):
+        left.leave()
+        return True
+
+    monkeypatch.setattr(Record, "is_known_dead", leave_and_end)
+    view = observer.read()
+    assert (view.dead_here, view.expired(), view.count) == (set(), [], 0)
 
 
 def test_a_member_that_seems_expired_still_counts_as_a_worker(box, join):

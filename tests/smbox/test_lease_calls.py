@@ -1,0 +1,65 @@
+"""Calls of a lease: their deadlines, and calls that wait while another thread leaves."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from smbox.deadline import ANSWER_MIN_S
+from smbox.errors import LeaseLostError
+from smbox.lease import LEFT, Lease, generations, numbers
+
+LEASE_S = 60.0
+
+
+@pytest.fixture
+def row(box):
+    return box.create("places", shape=(1, 4), dtype="int64", init=0)
+
+
+class Timed:
+    """A place that notes the timeouts of its requests."""
+
+    def __init__(self, row):
+        self._row, self.shape, self.name, self.timeouts_s = row, row.shape, row.name, []
+
+    def fetch_and_op(self, *arguments, timeout_s):
+        self.timeouts_s.append(timeout_s)
+        return self._row.fetch_and_op(*arguments, timeout_s=timeout_s)
+
+
+def test_each_request_ends_soon_after_the_deadline_of_its_call(row):
+    place = Timed(row)
+    lease = Lease(place, lease_s=1e-9)  # so ``check`` renews it
+    end = {"deadline_s": time.monotonic()}
+    lease.take(0, (5, 0), **end)
+    lease.set(0, 9, **end)
+    lease.set(0, 1, **end)
+    lease.renew(**end)
+    lease.check(**end)
+    lease.leave(**end)
+    assert len(place.timeouts_s) == 6
+    assert None not in place.timeouts_s
+    assert max(place.timeouts_s) <= ANSWER_MIN_S
+
+
+@pytest.mark.parametrize(
+    "use", [Lease.renew, lambda lease: lease.set(0, 9), lambda lease: lease.set(0, 1)]
+)
+def test_a_call_that_waits_while_another_thread_leaves_changes_nothing(row, monkeypatch, use):
+    """Each call looks before it waits for the mutex, and after that."""
+    lease, looks = Lease(row, LEASE_S), []
+
+    def look(lease):
+        looks.append(lease)
+        if len(looks) == 2:
+            lease.leave()
+
+    assert lease.take(0, (5, 0))
+    monkeypatch.setattr(Lease, "check_process", look)
+    with pytest.raises(LeaseLostError, match="left the run"):
+        use(lease)
+    words = row.get()[0]
+    assert generations(words).tolist() == [1] * 4
+    assert numbers(words)[:2].tolist() == [LEFT, 5]
