@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from smbox.deadline import ANSWER_MIN_S, left_s, optional_timeout_s
 from smbox.directory import Directory
-from smbox.errors import LimitError, RequestTimeoutError, SmboxError, TransportError
+from smbox.errors import LimitError, RequestTimeoutError, SmboxError
 from smbox.lease import (
     EXPIRED,
     I64,
@@ -225,7 +225,7 @@ class Roster:
         """
         is_over = deadline_s is not None and left_s(deadline_s) <= 0.0
         if not (is_over or self.seen.is_free(rank)):
-            with suppress(RequestTimeoutError, TransportError):
+            with suppress(RequestTimeoutError):
                 self.ask_node(min(ANSWER_MIN_S, self.poll_s(rank)))
         return self.read(deadline_s=deadline_s)
 

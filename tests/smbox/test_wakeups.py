@@ -7,6 +7,7 @@ import time
 import numpy as np
 import pytest
 
+from smbox.errors import PeerLostError, RequestTimeoutError
 from smbox.roster import Roster
 
 LEASE_S = 600.0
@@ -39,7 +40,8 @@ def test_a_wait_ends_at_the_first_change_and_not_before(box):
 
 
 def test_a_lock_that_is_released_before_the_wait_is_taken_at_once(box, after_version):
-    first, second = (box.lock("door", lease_s=LEASE_S, timeout_s=LEASE_S) for _ in range(2))
+    first = box.lock("door", lease_s=LEASE_S)
+    second = box.lock("door", lease_s=LEASE_S, timeout_s=2 * SOON_S)
     first.acquire()
     began_s = time.monotonic()
     after_version(first.leave)
@@ -54,3 +56,32 @@ def test_a_member_that_leaves_before_the_wait_is_not_waited_for(box, join, after
     after_version(other.leave)
     one.meet(timeout_s=2 * SOON_S)
     assert time.monotonic() - began_s < SOON_S
+
+
+@pytest.fixture
+def held(box):
+    with box.lock("door", lease_s=LEASE_S):
+        yield box.lock("door", timeout_s=SOON_S)
+
+
+def failing(error):
+    def fail(*_, **__):
+        raise error
+
+    return fail
+
+
+def test_a_waiter_whose_time_is_over_does_not_ask_the_node(box, held, monkeypatch):
+    """A waiter with mapped memory need not wait for a node that does not answer."""
+    monkeypatch.setattr(box, "attach", failing(AssertionError()))
+    with pytest.raises(RequestTimeoutError, match="another process holds the lock"):
+        held.acquire(timeout_s=0.0)
+
+
+def test_a_waiter_on_mapped_memory_is_told_that_the_node_has_another_one(
+    box, held, monkeypatch
+):
+    """The memory that it maps may stay as it is for ever."""
+    monkeypatch.setattr(box, "attach", failing(PeerLostError("another memory")))
+    with pytest.raises(PeerLostError, match="another memory"):
+        held.acquire()
