@@ -250,11 +250,7 @@ class ThreadedPath(Generic[H]):
             queue.close()
 
     def abandon(self) -> None:
-        """Release everything in a forked child: send, unlock and unlink nothing.
-
-        Other threads of the parent may have held the mutexes, whose copies stay held for ever.
-        """
-        self._mutex = threading.RLock()
+        """Release everything in a forked child: send, unlock and unlink nothing."""
         for queue in self._take_queues():
             queue.abandon()
 

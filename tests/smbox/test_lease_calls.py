@@ -9,6 +9,8 @@ import pytest
 from smbox.deadline import ANSWER_MIN_S
 from smbox.errors import LeaseLostError
 from smbox.lease import LEFT, Lease, generations, numbers
+from smbox.member_record import Record
+from smbox.region import Region
 
 LEASE_S = 60.0
 
@@ -42,6 +44,43 @@ def test_each_request_ends_soon_after_the_deadline_of_its_call(row):
     assert len(place.timeouts_s) == 6
     assert None not in place.timeouts_s
     assert max(place.timeouts_s) <= ANSWER_MIN_S
+
+
+def test_no_request_of_acquire_or_meet_is_without_a_deadline(box, join, monkeypatch):
+    lock, member, timeouts_s = box.lock("door"), join(box), []
+
+    def note(name):
+        verb = getattr(Region, name)
+
+        def noted(region, *arguments, timeout_s=None, **settings):
+            timeouts_s.append(timeout_s)
+            return verb(region, *arguments, timeout_s=timeout_s, **settings)
+
+        monkeypatch.setattr(Region, name, noted)
+
+    for name in ("get", "put", "fetch_and_op", "wait"):
+        note(name)
+    lock.acquire(timeout_s=LEASE_S)
+    member.meet(timeout_s=LEASE_S)
+    assert len(timeouts_s) >= 8
+    assert None not in timeouts_s
+
+
+def test_an_acquire_that_is_interrupted_gives_the_lock_back_within_a_second(box, monkeypatch):
+    lock, leave, lefts_s = box.lock("door"), Lease.leave, []
+
+    def interrupted(**_):
+        raise KeyboardInterrupt
+
+    def noted(lease, *, deadline_s=None):
+        lefts_s.append(deadline_s - time.monotonic())
+        leave(lease, deadline_s=deadline_s)
+
+    monkeypatch.setattr(Record, "own", interrupted)
+    monkeypatch.setattr(Lease, "leave", noted)
+    with pytest.raises(KeyboardInterrupt):
+        lock.acquire(timeout_s=LEASE_S)
+    assert 0.0 < lefts_s[0] <= 1.0
 
 
 @pytest.mark.parametrize(

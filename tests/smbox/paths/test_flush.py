@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 import weakref
 
 import numpy as np
@@ -64,6 +65,34 @@ def test_flush_waits_for_no_read(box, held):
     assert read.result().tolist() == [0, 0, 0, 0]
 
 
+def test_flush_tells_what_failed_before_a_change_whose_error_was_raised(box):
+    first, second = box.create("first", shape=(4,)), box.create("second", shape=(4,))
+    ones = np.ones(4, np.float32)
+    for region in (first, second):
+        box.free(region)
+    first.put_nb(ones)
+    with pytest.raises(RegionFreedError, match="second"):
+        second.put(ones)
+    with pytest.raises(RegionFreedError, match="first"):
+        box.flush()
+    box.flush()
+
+
+def test_a_request_that_is_done_makes_no_progress_with_those_behind_it(box, held):
+    """Else a wait for several requests would not time out while others are done."""
+    region, ones = box.create("some", shape=(4,)), np.ones(4, np.float32)
+    with held(region):
+        first, second = (region.accumulate_nb(ones) for _ in range(2))
+    first.wait()
+    progress = first.work.progress()
+    second.wait()
+    region.accumulate_nb(ones).wait()
+    with held(region):
+        third = region.accumulate_nb(ones)
+    third.wait()
+    assert first.work.progress() == progress
+
+
 def test_flush_tells_what_failed_in_a_thread_that_has_ended(box):
     kept, freed = box.create("kept", shape=(4,)), box.create("freed", shape=(4,))
     ones = np.ones(4, np.float32)
@@ -74,6 +103,22 @@ def test_flush_tells_what_failed_in_a_thread_that_has_ended(box):
         box.flush()
     box.flush()
     assert kept.get().tolist() == [1, 1, 1, 1]
+
+
+def test_one_thread_takes_over_the_queue_of_a_thread_that_has_ended(box, held):
+    region, ones = box.create("some", shape=(4,)), np.ones(4, np.float32)
+    in_threads(1, lambda _: region.get())
+    begin, begun = threading.Barrier(2), []
+
+    def change(_):
+        region.get()
+        begin.wait()
+        begun.append(region.accumulate_nb(ones))
+
+    with held(region):
+        in_threads(2, change)
+    assert begun[0].work.queue is not begun[1].work.queue
+    box.flush()
 
 
 def test_flush_finds_done_what_another_flush_did_before_a_new_thread_took_over(
@@ -113,6 +158,15 @@ def test_flush_of_a_queue_that_is_closed_meanwhile_completes_the_others(box, hel
         box.flush()
     assert [handle.work.is_done for handle in begun] == [True, True]
     assert [handle.work.outcome() for handle in begun] == ["none", "all"]
+
+
+def test_a_wait_for_a_version_ends_once_its_region_is_freed(box, paths):
+    region = box.create("some", shape=(4,))
+    wait = paths.data().wait_version(region.info, 1)
+    assert not wait.advance(0.0)
+    box.free(region)
+    with pytest.raises(RegionFreedError):
+        wait.advance(0.0)
 
 
 def test_flush_of_a_box_that_was_closed_meanwhile_raises(box, paths):

@@ -14,15 +14,17 @@ ONES = np.ones(COUNT)
 
 
 def test_a_failed_change_of_a_batch_keeps_none_of_the_others(box, region):
-    gone = box.create("gone", shape=(4,))
-    box.free(gone)
+    gone, gone_too = box.create("gone", shape=(4,)), box.create("another", shape=(4,))
+    for each in (gone, gone_too):
+        box.free(each)
     counter = box.create("count", shape=(1,), dtype="int64")
     batch = box.batch()
     batch.accumulate(counter, np.array([1]))
     batch.put(gone, np.zeros(4, np.float32))
     batch.accumulate(counter, np.array([2]))
+    batch.put(gone_too, np.zeros(4, np.float32))
     batch.accumulate(region, ONES)
-    with pytest.raises(RegionFreedError), batch:
+    with pytest.raises(RegionFreedError, match="gone"), batch:  # the first one
         pass
     assert counter.get().tolist() == [3]
     assert (region.get() == 2).all()
