@@ -66,6 +66,11 @@ class Chain(Work):
             raise self._failure
         return self._second is None or self._second.advance(deadline_s)
 
+    def reported(self) -> None:
+        """Note that a call raises the error of one of the requests; see Work."""
+        for each in self.started():
+            each.reported()
+
     def progress(self) -> int:
         """Return a number that grows with each request's progress, and with the call."""
         return self._is_called + sum(each.progress() for each in self.started())
@@ -221,6 +226,11 @@ class Group(Work, Generic[P]):
             if part.error is not None:
                 raise part.error
         return True
+
+    def reported(self) -> None:
+        """Note that a call raises the first error; a flush raises those of the others."""
+        for part in [part for part in self._parts if part.error is not None][:1]:
+            part.work.reported()
 
     def progress(self) -> int:
         """Return a number that grows with each request's progress."""

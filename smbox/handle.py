@@ -97,6 +97,7 @@ class Handle(Tracked, Generic[T]):
         except BaseException:
             self.cancel()  # does nothing if the request has failed
             raise
+        self.work.reported()
         advice = "it is over; the error's handle tells its outcome()"
         raise self._timeout(timeout_s, advice, facts | self.work.facts())
 
@@ -207,8 +208,6 @@ class Handle(Tracked, Generic[T]):
         """Drive the request until the timeout; None: until it makes no progress."""
         limit_s = self._limit_s(timeout_s)
         self.check_not_over()
-        if self.error is not None:
-            raise self.error
         try:
             while not self.is_done:
                 before = self.work.progress()
@@ -219,7 +218,9 @@ class Handle(Tracked, Generic[T]):
             raise
         except SmboxError as error:
             self.fail(error)
-            raise
+        if self.error is not None:
+            self.work.reported()
+            raise self.error
         return self.is_done
 
     def check_not_over(self) -> None:

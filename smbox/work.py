@@ -90,6 +90,9 @@ class Work:
         """
         raise NotImplementedError
 
+    def reported(self) -> None:
+        """Note that a call raises the error of this request: no flush raises it too."""
+
     def progress(self) -> int:
         """Return a number that grows while the request, or one before it, makes progress."""
         return 0

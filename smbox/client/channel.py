@@ -85,9 +85,8 @@ class Channel(ThreadQueue[Transfer]):
         if transfer in self.flight.waiting:
             self.flight.waiting.remove(transfer)
 
-    def mark_reported(self, transfer: Transfer) -> None:
-        """Note that a call raises the error of this transfer; waits as ``cancel`` does."""
-        super().mark_reported(transfer)
+    def release(self, transfer: Transfer) -> None:
+        """Wait for the array of a failed transfer as ``cancel`` does."""
         transfer.is_array_free = self._await_release()
 
     def move(self, deadline_s: float) -> None:

@@ -78,10 +78,8 @@ class ThreadQueue(Exclusive, Generic[T]):
         """Cancel a request: its arrays are not accessed any more. Idempotent."""
         raise NotImplementedError
 
-    def mark_reported(self, work: T) -> None:
-        """Note that a call raises the error of this request."""
-        with suppress(ValueError):
-            self.unreported.remove(work.error_copy)
+    def release(self, work: T) -> None:
+        """Wait until nothing reads the arrays of a failed request; for a second at most."""
 
     def facts(self) -> dict[str, object]:
         """Return what blocks the queue, for a timeout error."""
@@ -151,18 +149,24 @@ class QueuedWork(Work):
         if not self.is_done and not self.queue.drive(self, deadline_s):
             return False
         if self.error is not None and not self.is_cancelled:
-            self.queue.mark_reported(self)
+            self.queue.release(self)
             raise self.error
         return True
+
+    def reported(self) -> None:
+        """Take the error back from the queue."""
+        if self.error is not None:
+            with suppress(ValueError):  # a flush has raised it, or another call
+                self.queue.unreported.remove(self.error_copy)
 
     def fail(self, error: SmboxError) -> None:
         """Fail with ``error``, unless the request is done."""
         if not self.is_done:
             self.error_copy = copy(error)
+            if self.is_change and not self.is_cancelled:  # before a waiting thread sees it done
+                self.queue.unreported.append(self.error_copy)
             # One statement: after an interrupt no request has an error and is not done.
             self.error, self.is_done = error, True
-            if self.is_change and not self.is_cancelled:
-                self.queue.unreported.append(self.error_copy)
 
     def cancel(self) -> None:
         """Take the request out of the queue; what is done stays done."""
@@ -223,8 +227,9 @@ class ThreadedPath(Generic[H]):
             raise PeerLostError("the box was closed", outcome="unknown")
         late = [queue for queue in queues if not queue.drain(deadline_s)]
         for queue in queues:
-            while queue.unreported:  # its thread may add to it meanwhile
-                errors.append(queue.unreported.popleft())
+            with suppress(IndexError):  # other threads add to it, and flush, meanwhile
+                while True:
+                    errors.append(queue.unreported.popleft())
         if errors:
             if len(errors) > 1:
                 errors[0].add_note(f"{len(errors) - 1} more changes failed")

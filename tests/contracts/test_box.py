@@ -116,6 +116,33 @@ def test_flush_tells_each_change_that_failed_and_that_nobody_waited_for(box):
     assert error.value.__notes__ == ["2 more changes failed"]
 
 
+def test_flush_tells_what_failed_though_done_was_asked(box):
+    """``done`` raises no error, and ``when_all`` that of the first one alone."""
+    freed, ones = box.create("freed", shape=(4,)), np.ones(4, np.float32)
+    box.free(freed)
+    for combine in (
+        lambda put: put,
+        lambda put: put.then(print),
+        lambda put: smbox.when_all([put]),
+    ):
+        handle = combine(freed.put_nb(ones))
+        while not handle.done():
+            time.sleep(0.001)
+        with pytest.raises(smbox.RegionFreedError):
+            box.flush()
+        handle = combine(freed.put_nb(ones))
+        while not handle.done():
+            time.sleep(0.001)
+        with pytest.raises(smbox.RegionFreedError):
+            handle.wait()
+        box.flush()
+    with pytest.raises(smbox.RegionFreedError):
+        smbox.when_all([freed.put_nb(ones), freed.put_nb(ones)]).wait()
+    with pytest.raises(smbox.RegionFreedError):
+        box.flush()
+    box.flush()
+
+
 def test_flush_says_nothing_of_a_read_that_failed(box):
     freed = box.create("freed", shape=(4,))
     box.free(freed)

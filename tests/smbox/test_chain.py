@@ -13,9 +13,10 @@ import pytest
 from smbox.combining import Chain
 from smbox.errors import ConfigError, RegionFreedError
 from smbox.testing.interrupts import interrupted_as_it_acquires
+from smbox.work import Work
 
 
-class Step:
+class Step(Work):
     """A request whose advances follow a list; it records the calls."""
 
     def __init__(self, *steps, outcome="none"):

@@ -9,9 +9,10 @@ import pytest
 
 from smbox.errors import ConfigError, RegionFreedError, RequestTimeoutError
 from smbox.handle import Handle
+from smbox.work import Work
 
 
-class Script:
+class Script(Work):
     """A request whose advances follow a list of bools and errors."""
 
     def __init__(self, *steps):

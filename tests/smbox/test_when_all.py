@@ -14,11 +14,12 @@ from smbox.combining import TURN_S
 from smbox.errors import ConfigError, RegionFreedError, RequestTimeoutError
 from smbox.handle import Handle, when_all
 from smbox.testing.solo import solo_box
+from smbox.work import Work
 
 NEVER_S = 1000.0
 
 
-class Step:
+class Step(Work):
     """A request that ends or fails at its n-th advance."""
 
     def __init__(self, turns, error=None, known="none"):

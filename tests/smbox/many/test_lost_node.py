@@ -48,6 +48,27 @@ def test_a_timeout_tells_what_failed_at_other_nodes(hasty, region, team):
     assert facts["parts"] == {0: "none", 1: "unknown", 5: "all"}
 
 
+def test_flush_tells_of_a_change_that_failed_at_two_nodes_once(hasty, region, team):
+    for node in (0, 1):
+        home = team.alone(node)
+        home.free(next(info for info in home.regions() if info.name.startswith("w#")))
+    for call in (lambda: region.accumulate(X), lambda: region.accumulate_nb(X).wait()):
+        with pytest.raises(RegionFreedError):
+            call()
+        hasty.flush()
+    handle = region.accumulate_nb(X)
+    while not handle.done():
+        pass
+    with pytest.raises(RegionFreedError):
+        hasty.flush()
+    team.nodes[5].is_down = True
+    with pytest.raises(RequestTimeoutError) as caught:
+        region.accumulate(X)
+    assert list(caught.value.facts["failed"]) == [0, 1]
+    team.nodes[5].is_down = False
+    hasty.flush(timeout_s=30.0)
+
+
 def test_the_outcome_is_settled_when_the_node_is_back(region, team):
     team.nodes[1].is_down = True
     with pytest.raises(RequestTimeoutError) as caught:
