@@ -172,8 +172,8 @@ class Box(Directory):
 
         Raises:
             RequestTimeoutError: some changes are not committed; they continue.
-            SmboxError: an earlier change failed, and no caller waited for it; a note tells how
-                many others.
+            SmboxError: an earlier change failed, and no call has raised its error; a note tells
+                how many others, of which each thread keeps the last 1000.
         """
         wanted_s = self._paths.seconds(timeout_s)
         if not self._paths.data().flush(deadline_of(wanted_s)):

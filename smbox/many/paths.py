@@ -72,16 +72,23 @@ class ManyPath:
             return paths.data(piece.info).view(piece.info, piece.first, piece.limit)
 
     def flush(self, deadline_s: float) -> bool:
-        """Complete every change at all nodes, even if one fails; see LocalPath."""
-        first_error: SmboxError | None = None
+        """Complete every change at all nodes, even if one fails; see LocalPath.
+
+        Raises:
+            SmboxError: of the first node that raises one; notes tell those of other nodes.
+        """
+        errors: list[SmboxError] = []
         for node in self._nodes.values():
             try:
                 with node.named():
                     node.box.flush(timeout_s=left_s(deadline_s))
             except SmboxError as error:
-                first_error = first_error or error
-        if first_error is not None:
-            raise first_error
+                errors.append(error)
+        if errors:
+            for each in errors[1:]:
+                for note in (f"{type(each).__name__}: {each}", *getattr(each, "__notes__", ())):
+                    errors[0].add_note(note)
+            raise errors[0]
         return True
 
 

@@ -69,7 +69,7 @@ class ThreadQueue(Exclusive, Generic[T]):
         return False
 
     def has_work(self) -> bool:
-        """Return True if a change is neither done nor cancelled; a read may count, too."""
+        """Return True if a change is neither done nor cancelled."""
         with suppress(NestedCallError):  # a signal handler inside a call
             return any(not (work.is_done or work.is_cancelled) for work in self._pending())
         return True
@@ -104,7 +104,7 @@ class ThreadQueue(Exclusive, Generic[T]):
         """Release stripes that are held only while a caller drives the queue."""
 
     def _pending(self) -> list[T]:
-        """Return the changes that have not ended, in order; reads may be among them."""
+        """Return the changes that have not ended, in order."""
         raise NotImplementedError
 
 

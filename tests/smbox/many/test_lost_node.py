@@ -59,8 +59,11 @@ def test_flush_tells_of_a_change_that_failed_at_two_nodes_once(hasty, region, te
     handle = region.accumulate_nb(X)
     while not handle.done():
         pass
-    with pytest.raises(RegionFreedError):
+    with pytest.raises(RegionFreedError) as first:
         hasty.flush()
+    assert first.value.facts["node"] == 0
+    (note,) = first.value.__notes__
+    assert "node=1" in note
     team.nodes[5].is_down = True
     with pytest.raises(RequestTimeoutError) as caught:
         region.accumulate(X)
