@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import psutil
@@ -37,18 +37,18 @@ UNTIL_S = 60.0
 SHM = Path("/dev/shm")
 SEGMENTS = "segments in /dev/shm"
 TESTS = Path(__file__).resolve().parent
-ORDER = ("smbox", "memnode", "contracts", "faults")
-LONG = tuple((TESTS / "long_files.txt").read_text().split())
-"""The files that take longest; they start early, so that the run does not end with one."""
 POPEN = subprocess.Popen
 SERVERS = SimpleNamespace(**runpy.run_path(str(TESTS / "servers.py")))
-"""What that module has; it is not in a folder where Python looks for modules."""
+ORDERS = ModuleType("orders")
+vars(ORDERS).update(runpy.run_path(str(TESTS / "orders.py")))
+"""What these modules have; they are not in a folder where Python looks for modules."""
 SHARED: pytest.StashKey[dict[str, str]] = pytest.StashKey()
 """Key of their paths in the configuration of pytest-xdist's controller."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Restore Python's SIGINT handler, and let workers of pytest-xdist be preloaded forks."""
+    config.pluginmanager.register(ORDERS)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a background shell sets it
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption("tx", None):
@@ -60,19 +60,6 @@ def pytest_configure(config: pytest.Config) -> None:
         config.stash[SHARED] = pythons
         start = f"popen//python={shlex.quote(pythons['preloaded'])}"
         config.option.tx = [start] * len(config.option.tx)
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the core's tests first, then the long files."""
-    order = [*ORDER, *LONG]
-
-    def rank(item: pytest.Item) -> int:
-        path = item.path.relative_to(TESTS)
-        found = [name for name in (path.parts[0], path.as_posix()) if name in order]
-        return order.index(found[0]) if found else len(order)
-
-    items.sort(key=rank)
 
 
 def pytest_collection_finish() -> None:
