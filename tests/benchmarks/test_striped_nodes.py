@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import pytest
 import striped_nodes
@@ -13,26 +12,9 @@ LACK = needs.missing()
 @pytest.mark.skipif(bool(LACK), reason=f"there can be no laboratory: {LACK}")
 @pytest.mark.timeout(200)
 def test_two_nodes_carry_more_than_the_link_of_one(program):
-    words = [
-        "--nodes",
-        "1,2",
-        "--clients",
-        "2",
-        "--rate-mbit",
-        "60",
-        "--mib",
-        "4",
-        "--seconds",
-        "1",
-    ]
-    one, two = json.loads(
-        program(
-            striped_nodes.__file__,
-            *(*words, "--repeats", "1", "--json"),
-            python=sys.executable,
-            timeout_s=180.0,
-        )
-    )
+    words = ("--nodes", "1,2", "--clients", "2", "--rate-mbit", "60", "--mib", "4", "--json")
+    short = ("--seconds", "1", "--repeats", "1")
+    one, two = json.loads(program(striped_nodes.__file__, *words, *short, timeout_s=180.0))
     for verb in striped_nodes.VERBS:
         assert 0.75 * 7.5 < one[verb] < 1.25 * 7.5  # 60 Mbit/s are 7.5 MB/s
         assert two[f"{verb}_ratio"] > 1.2  # on a busy host less than 2; one link gives 1

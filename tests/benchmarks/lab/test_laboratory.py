@@ -96,21 +96,19 @@ def mark(having):
 
 
 @pytest.fixture
-def start(tmp_path: Path, mark: str):
+def start(preloaded: str, tmp_path: Path, mark: str):
     """``start(command, code, file=FILE)``: the laboratory with a script, under way.
 
-    Of ``run`` the script has another Python, if one is given.
+    Its processes are forks of a Python with smbox imported, unless ``python`` says otherwise.
     """
 
     def begin(
-        command: str, code: str, *options: str, file: str = FILE, python: str = ""
+        command: str, code: str, *options: str, file: str = FILE, python: str = preloaded
     ) -> subprocess.Popen:
         (tmp_path / "lab.toml").write_text(file)
         (tmp_path / "script.py").write_text(code)
-        words = [sys.executable, PROGRAM, command, *options, str(tmp_path / "lab.toml")]
-        if command == "on":
-            words += ["worker", sys.executable]
-        words += [python] if python else []
+        words = [python, PROGRAM, command, *options, str(tmp_path / "lab.toml")]
+        words += ["worker", python] if command == "on" else [python]
         words += [str(tmp_path / "script.py"), str(tmp_path / "told")]
         environment = {name: os.environ[name] for name in os.environ if "SMBOX_" not in name}
         return subprocess.Popen(
@@ -155,11 +153,11 @@ def test_a_worker_reaches_a_node_with_keys_over_a_shaped_link(start, tmp_path: P
     assert "computation: real" in shown
 
 
-def test_torchrun_inside_hosts_makes_one_group_of_all(preloaded: str, start, tmp_path: Path):
+def test_torchrun_inside_hosts_makes_one_group_of_all(start, tmp_path: Path):
     file = FILE.replace('name = "worker"', 'name = "worker"\ncount = 2')
     code = BY_TORCHRUN.replace("sys.argv[1]", 'sys.argv[1] + os.environ["RANK"]')
     options = ("--torchrun", "--wait-s", "0.05", "--out", str(tmp_path / "out"))
-    process = start("run", code, *options, file=file, python=preloaded)
+    process = start("run", code, *options, file=file)
     shown, _ = process.communicate(timeout=200)
     assert process.returncode == 0, shown
     told = [(tmp_path / f"told{rank}").read_text().split() for rank in (0, 1)]
@@ -172,7 +170,8 @@ def test_torchrun_inside_hosts_makes_one_group_of_all(preloaded: str, start, tmp
 def test_nothing_is_left_after_a_signal(
     having, start, mark: str, tmp_path: Path, sign: signal.Signals
 ):
-    process = start("run", HANG, "--out", str(tmp_path / "out"))
+    # forks would not have the mark in what Linux tells of their environment
+    process = start("run", HANG, "--out", str(tmp_path / "out"), python=sys.executable)
     await_file(tmp_path / "told", process)
     assert len(having(MARK, mark)) > 4
     if sign == signal.SIGINT:
