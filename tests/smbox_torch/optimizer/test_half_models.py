@@ -24,7 +24,7 @@ from smbox_torch import (
 
 HALVES = [torch.float16, torch.bfloat16]
 NUMPY = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
-RATE = 0.01
+RATE = 0.02
 
 
 def wrapped(kind, x: torch.Tensor, box, *, lr: float = 0.0, **settings):
@@ -57,9 +57,9 @@ def test_moves_below_an_ulp_add_up_on_both_sides(kind, settings, half: torch.dty
     opt = wrapped(kind, x, box, period=1, moving_rate=RATE, **settings)
     region = box.attach(f"run.{name_of(half)}")
     assert region.dtype == np.float32
-    far = 1.0 + 4 * torch.finfo(half).eps  # one move is a 25th of an ulp
+    far = 1.0 + 4 * torch.finfo(half).eps  # one move is a 12th of an ulp
     region.put(np.full(3, far, np.float32))
-    run(opt, x, 400)
+    run(opt, x, 200)
     master = opt.state_dict()["parameters"][name_of(half)].numpy()
     opt.close()
     middle = (1.0 + far) / 2
@@ -120,12 +120,12 @@ def test_pushed_moves_add_up_whatever_the_wire_rounds(wire: str):
 @pytest.mark.parametrize("half", HALVES)
 def test_a_server_steps_further_than_the_models_dtype_could(half: torch.dtype):
     box, x = ModelBox(), torch.nn.Parameter(torch.ones(2, dtype=half))
-    opt = wrapped(ServerDownpour, x, box, lr=1e-5, server="momentum", settings={"momentum": 0})
-    run(opt, x, 1000, gradient=1.0)
+    opt = wrapped(ServerDownpour, x, box, lr=1e-4, server="momentum", settings={"momentum": 0})
+    run(opt, x, 200, gradient=1.0)
     region = box.attach(f"run.{name_of(half)}")
-    np.testing.assert_allclose(region.get(), 0.99, atol=3e-5)
+    np.testing.assert_allclose(region.get(), 0.98, atol=3e-5)
     assert {each.dtype.name for each in box.regions() if "/" in each.name} == {"float32"}
-    assert opt.stats().nbytes == 1000 * 2 * 2 * 2
+    assert opt.stats().nbytes == 200 * 2 * 2 * 2
 
 
 @pytest.mark.parametrize("half", HALVES)
@@ -224,7 +224,7 @@ def test_batch_norm_statistics_have_a_center_of_float32():
     opt = EASGD(sgd, box, "run", model=model, workers=1, period=1, moving_rate=RATE)
     region = box.attach("run.buffers.bfloat16")
     region.put(np.array([0.01, 0.01, 1.0, 1.0], np.float32))
-    for _ in range(300):
+    for _ in range(150):
         opt.step()
     assert region.dtype == np.float32
     np.testing.assert_allclose(region.get()[:2], 0.005, rtol=0.02)

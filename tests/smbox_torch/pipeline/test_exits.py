@@ -5,8 +5,10 @@ Leases are long and timeouts infinite: nothing but the stage itself can tell the
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
+from collections.abc import Iterable
 
 import pytest
 import torch
@@ -120,6 +122,12 @@ def run_failing(left, box, run_stages, name):
     return run
 
 
+def on_a_path(names: str, cases: Iterable[tuple]) -> pytest.MarkDecorator:
+    """One case on mapped memory, the next over tcp: why a stage ends differs on none."""
+    found = [(*case, path) for case, path in zip(cases, itertools.cycle(("shm", "tcp")))]
+    return pytest.mark.parametrize((*names.split(), "box"), found, indirect=["box"])
+
+
 WRONG = {
     "forward": Broken,
     "backward": Broken,
@@ -131,8 +139,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("bad", [0, 1])
-@pytest.mark.parametrize("wrong", WRONG)
+@on_a_path("bad wrong", itertools.product([0, 1], WRONG))
 def test_a_stage_that_fails_in_a_batch_is_named_by_all_at_once(run_failing, wrong, bad):
     def fail(pipe: Pipeline) -> None:
         pipe.module.wrong = wrong
@@ -141,7 +148,7 @@ def test_a_stage_that_fails_in_a_batch_is_named_by_all_at_once(run_failing, wron
     run_failing(bad, WRONG[wrong], fail)
 
 
-@pytest.mark.parametrize("wrong", ["forward", "backward", "interrupt", "rows", "tuple"])
+@on_a_path("wrong", [("forward",), ("backward",), ("interrupt",), ("rows",), ("tuple",)])
 def test_a_last_stage_that_fails_in_a_batch_is_named_by_all_at_once(run_failing, wrong):
     def fail(pipe: Pipeline) -> None:
         pipe.module.wrong = wrong
@@ -150,10 +157,8 @@ def test_a_last_stage_that_fails_in_a_batch_is_named_by_all_at_once(run_failing,
     run_failing(2, WRONG[wrong], fail)
 
 
-@pytest.mark.parametrize(
-    ("loss", "kind"),
-    [(broken_loss, Broken), (text_loss, ConfigError), (many_losses, ConfigError)],
-    ids=["raises", "text", "many"],
+@on_a_path(
+    "loss kind", [(broken_loss, Broken), (text_loss, ConfigError), (many_losses, ConfigError)]
 )
 def test_a_loss_that_fails_is_told_to_all_at_once(left, box, run_stages, name, loss, kind):
     def work(own, stage):
@@ -168,7 +173,7 @@ def test_a_loss_that_fails_is_told_to_all_at_once(left, box, run_stages, name, l
     assert left(box, name) == []
 
 
-@pytest.mark.parametrize("bad", [0, 1, 2])
+@on_a_path("bad", [(0,), (1,), (2,)])
 def test_an_error_between_batches_is_told_to_all_at_once(run_failing, bad):
     def fail(pipe: Pipeline) -> None:
         raise Broken
@@ -176,7 +181,7 @@ def test_an_error_between_batches_is_told_to_all_at_once(run_failing, bad):
     run_failing(bad, Broken, fail)
 
 
-@pytest.mark.parametrize("bad", [0, 1, 2])
+@on_a_path("bad", [(2,), (0,), (1,)])
 def test_a_stage_that_closes_is_named_by_all_at_once(run_failing, bad):
     def fail(pipe: Pipeline) -> None:
         pipe.close()
@@ -185,7 +190,7 @@ def test_a_stage_that_closes_is_named_by_all_at_once(run_failing, bad):
     run_failing(bad, Broken, fail, how="left")
 
 
-@pytest.mark.parametrize("bad", [1, 2])
+@on_a_path("bad", [(1,), (2,)])
 def test_a_stage_that_evaluates_alone_ends_all_at_once(run_failing, bad):
     run_failing(bad, StepMismatchError, lambda pipe: pipe.forward(X))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 
 import pytest
 import torch
@@ -73,8 +74,16 @@ def gradients(module: nn.Module) -> list[torch.Tensor | None]:
     return [parameter.grad for parameter in module.parameters()]
 
 
-@pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(
+    ("schedule", "model", "box"),
+    [
+        (*case, path)
+        for case, path in zip(
+            itertools.product(["1f1b", "gpipe"], MODELS), itertools.cycle(["shm", "tcp"])
+        )
+    ],
+    indirect=["box"],
+)
 def test_gradients_pass_and_end_as_in_one_process(run_stages, name, model, schedule):
     modules = MODELS[model]()
     oracle = copy.deepcopy(modules)

@@ -151,8 +151,18 @@ def together(found: Sequence[tuple[dict[str, torch.Tensor], ...]]) -> dict[str, 
     return {name: tensor for state, *_ in found for name, tensor in state.items()}
 
 
-@pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
-@pytest.mark.parametrize("cuts", [(4,), (2, 5), (1, 4, 6)])
+@pytest.mark.parametrize(
+    ("schedule", "cuts", "box"),
+    [
+        ("1f1b", (4,), "tcp"),
+        ("1f1b", (2, 5), "shm"),
+        ("1f1b", (1, 4, 6), "tcp"),
+        ("gpipe", (4,), "shm"),
+        ("gpipe", (2, 5), "tcp"),
+        ("gpipe", (1, 4, 6), "shm"),
+    ],
+    indirect=["box"],
+)
 def test_stages_equal_one_process_bit_for_bit(left, box, run_stages, name, cuts, schedule):
     def work(own, stage):
         return pipelined(own, stage, name, small, cuts, [16, 16, 16], schedule=schedule)

@@ -101,6 +101,7 @@ def test_iterates_equal_those_in_memory_to_rounding(box, node, dtype, rtol):
     np.testing.assert_allclose(found, x, rtol=rtol, atol=rtol)
 
 
+@pytest.mark.parametrize("box", ["shm"], indirect=True)  # iterates do not depend on it
 def test_it_finds_the_minimum_of_another_lbfgs(box, node):
     run, problem, other = name(), Digits(torch.float64), Digits(torch.float64)
     reference = torch.optim.LBFGS(
