@@ -25,7 +25,10 @@ from typing import Any
 
 FOLDER = Path(__file__).parent
 SERVER = str(FOLDER / "preloaded.py")
-COMMANDS = ("smbox.cli.main", "memnode.cli", "pydantic.type_adapter")  # the last: of typer
+COMMANDS = ("smbox.cli.main", "memnode.cli")
+COMMANDS += ("smbox_torch.launching.run", "smbox_torch.launching.agent")
+COMMANDS += ("pydantic.type_adapter", "pydantic.fields", "pydantic.types")  # of typer
+COMMANDS += ("pytest", "smbox.testing.model_box")  # of tests' scripts
 FRAMEWORKS = ("torchvision", "transformers.trainer", "lightning.pytorch", "sklearn.datasets")
 MODULES = {"preloaded": COMMANDS, "frameworks": (*COMMANDS, *FRAMEWORKS)}
 """What the Python of each of these fixtures has imported beside torch."""

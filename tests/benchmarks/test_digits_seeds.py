@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import digits_seeds
@@ -22,10 +23,13 @@ def test_the_page_has_a_row_per_seed_and_the_means():
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.usefixtures("forking")
 def test_both_sides_train_on_equally_many_pictures(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    frameworks: str,  # with scikit-learn imported
+    monkeypatch: pytest.MonkeyPatch,
 ):
+    monkeypatch.setattr(sys, "executable", frameworks)
     page = tmp_path / "digits.md"
     digits_seeds.main(["--epochs", "1", "--seeds", "3", "--page", str(page)])
     assert "seed 3: HybridSGD" in capsys.readouterr().out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 
@@ -14,7 +15,8 @@ ROWS = ("alexnet-sequential", "alexnet-processes-2", "alexnet-pipeline-2x1")
 
 
 @pytest.mark.timeout(300)  # processes start one after the other, and import torch
-def test_rows_become_a_table_and_are_not_repeated(tmp_path: Path, program):
+def test_rows_become_a_table_and_are_not_repeated(tmp_path: Path, program, frameworks: str):
+    program = functools.partial(program, python=frameworks)  # with scikit-learn imported
     told = ("--tiny", "--out", tmp_path / "rows", "--alexnet-batch", 8, "--alexnet-batches", 2)
     for name in ROWS:
         assert "images/s" in program(PROGRAM, *told, "--only", name)

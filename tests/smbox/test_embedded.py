@@ -241,9 +241,9 @@ print(at)
 """
 
 
-def test_a_handler_may_close_inside_a_close_at_any_line():
+def test_a_handler_may_close_inside_a_close_at_any_line(preloaded: str):
     """It waited for ever for the lock that the interrupted call held."""
-    command = [sys.executable, "-c", CLOSES_INSIDE]
+    command = [preloaded, "-c", CLOSES_INSIDE]  # whose nodes are forks, too
     done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=True)
     assert int(done.stdout) > 4
     assert done.stderr == ""
