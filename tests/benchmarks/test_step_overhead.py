@@ -74,8 +74,8 @@ def test_two_workers_are_measured(capsys: pytest.CaptureFixture[str]):
 @pytest.mark.timeout(300)
 @pytest.mark.usefixtures("forking")
 def test_a_worker_that_fails_is_told():
-    with pytest.raises(RuntimeError, match="no such algorithm"):
-        step_overhead.measure(["no such algorithm"], 1)
+    with pytest.raises(RuntimeError, match="no such transport"):
+        step_overhead.measure(["SSP"], 1, transport="no such transport")
 
 
 def test_an_unknown_name_is_refused(capsys: pytest.CaptureFixture[str]):

@@ -36,7 +36,7 @@ def interrupt(after_s):
     os.kill(os.getpid(), signal.SIGINT)
 
 longest_s = struck = 0
-for round in range(24):
+for round in range(30):
     timer = threading.Thread(target=interrupt, args=(rng.uniform(0, 0.06),))
     try:
         timer.start()
@@ -71,10 +71,9 @@ print("done", struck, longest_s, flush=True)
 """
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_no_call_outlasts_its_timeout_whatever_was_interrupted_before(place, preloaded, seed):
+def test_no_call_outlasts_its_timeout_whatever_was_interrupted_before(place, preloaded):
     place.box().create("w", NBYTES // 4)
-    process = place.script(STRIKES, "tcp", seed, python=preloaded)
+    process = place.script(STRIKES, "tcp", 1, python=preloaded)
     signals = {"stop": signal.SIGSTOP, "go": signal.SIGCONT}
     while (word := process.stdout.readline().strip()) in signals:
         place.node.send(signals[word])

@@ -19,7 +19,7 @@ from smbox.memory.mapped import MappedRegion
 from smbox.memory.reading import Reader
 from smbox.testing.regions import commit
 
-STRESS_S = 1.0
+STRESS_S = 0.5
 STRIPE = layout.STRIPE_NBYTES // 8
 READERS, WRITERS = 2, 2
 
