@@ -55,16 +55,17 @@ def one_batch(x: torch.Tensor | None, y: torch.Tensor | None, bad: int):
 
 
 @pytest.mark.parametrize(
-    "x",
+    ("x", "box"),
     [
-        None,
-        torch.zeros(0, 3, 8, 8),
-        torch.zeros(17, 3, 8, 8),
-        torch.zeros(4, 3, 8, 9),
-        torch.zeros(4, 3, 8),
-        torch.zeros(4, 3, 8, 8, dtype=torch.float64),
+        (None, "shm"),
+        (torch.zeros(0, 3, 8, 8), "tcp"),
+        (torch.zeros(17, 3, 8, 8), "shm"),
+        (torch.zeros(4, 3, 8, 9), "tcp"),
+        (torch.zeros(4, 3, 8), "shm"),
+        (torch.zeros(4, 3, 8, 8, dtype=torch.float64), "tcp"),
     ],
     ids=["none", "no rows", "more rows", "wider", "fewer axes", "float64"],
+    indirect=["box"],
 )
 def test_inputs_that_do_not_fit_move_nothing(run_stages, name, x):
     first, last = run_stages(2, one_batch(x, SOUND[1], 0), name)
@@ -174,24 +175,35 @@ class Whole(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("stages", "says"),
+    ("stages", "says", "box"),
     [
-        ((front, back, back), "stage 2: the module cannot process float32[4, 3]"),
+        ((front, back, back), "stage 2: the module cannot process float32[4, 3]", "shm"),
         (
             (front, nn.Identity(), nn.Linear(7, 3)),
             "stage 2: the module cannot process float32[4, 144]",
+            "tcp",
         ),
-        ((back, front, back), "stage 0: the module cannot process float32[4, 3, 8, 8]"),
-        ((front, back().double(), back), "stage 1: the module cannot process float32[4, 144]"),
+        ((back, front, back), "stage 0: the module cannot process float32[4, 3, 8, 8]", "shm"),
+        (
+            (front, back().double(), back),
+            "stage 1: the module cannot process float32[4, 144]",
+            "tcp",
+        ),
         (
             (front, Reduced(), nn.Identity()),
             "stage 1: the output must be a tensor with the rows",
+            "shm",
         ),
-        ((Whole(), nn.Identity(), nn.Identity()), "stage 0: no gradient can come back"),
-        ((front, failing, back), "stage 1: no module: ValueError: no weights here"),
-        ((front, lambda: 3, back), "stage 1: a stage must be a torch.nn.Module, not int"),
+        ((Whole(), nn.Identity(), nn.Identity()), "stage 0: no gradient can come back", "tcp"),
+        ((front, failing, back), "stage 1: no module: ValueError: no weights here", "shm"),
+        (
+            (front, lambda: 3, back),
+            "stage 1: a stage must be a torch.nn.Module, not int",
+            "tcp",
+        ),
     ],
     ids=["shape", "size", "first", "dtype", "rows", "integers", "builder", "no module"],
+    indirect=["box"],
 )
 def test_stages_that_do_not_fit_are_refused_by_all_before_anything_moves(
     left, box, run_stages, name, stages, says

@@ -20,6 +20,12 @@ pytestmark = pytest.mark.shares
 WAIT_S = 60.0
 
 
+@pytest.fixture
+def box(node):
+    """One path is enough: what numbers do on each of them, test_node_lbfgs.py tells."""
+    return node
+
+
 @pytest.mark.parametrize(
     ("loss_of", "begin", "stop"),
     [
