@@ -172,15 +172,22 @@ class ModelBox:
         return ModelCounter(name, self.store)
 
     def barrier(self, name: str, parties: int, *, timeout_s: float | None = None) -> int:
-        """Wait until ``parties`` calls were made in this round; return its number, from 0."""
+        """Wait until ``parties`` calls were made in this round; return its number, from 0.
+
+        A timeout or interrupt undoes the arrival.
+        """
         with self.store.changed:
             mine = self.store.arrived.get(name, 0)
             self.store.arrived[name] = mine + 1
             self.store.changed.notify_all()
             needed = (mine // parties + 1) * parties
-            self.store.wait_for(
-                lambda: self.store.arrived[name] >= needed, "barrier", timeout_s
-            )
+            try:
+                self.store.wait_for(
+                    lambda: self.store.arrived[name] >= needed, "barrier", timeout_s
+                )
+            except BaseException:
+                self.store.arrived[name] -= self.store.arrived[name] < needed
+                raise
             return mine // parties
 
     def flush(self, *, timeout_s: float | None = None) -> None:

@@ -68,8 +68,9 @@ def test_a_barrier_opens_round_by_round():
     for thread in threads:
         thread.join()
     assert sorted(rounds) == [0, 0, 1, 1, 2, 2]
-    with pytest.raises(RequestTimeoutError):
-        box.barrier("lonely", 2, timeout_s=0.0)
+    for _ in range(2):  # an arrival that timed out does not count
+        with pytest.raises(RequestTimeoutError):
+            box.barrier("lonely", 2, timeout_s=0.0)
 
 
 def test_adds_of_many_threads_are_exact():
