@@ -10,16 +10,11 @@ worker, all through one node.
     NAME.ended               i64[workers]: 1 + the steps of a worker that finished; -1 - the
                              rank that a worker has given up, or its own if it left after
                              another error; else 0
-    NAME.came                i64[workers, 2]: id of the start of each worker; how often it came
-                             since that start
-
-A launcher may restart a worker alone. Then the others fail too, and all begin again: workers
-that came equally often meet at barriers of their own.
+    NAME.came                see ``starts``
 """
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -30,28 +25,23 @@ import torch
 
 from smbox.deadline import left_s
 from smbox.errors import RequestTimeoutError, SmboxError, WorkerLostError
-from smbox.member_record import hash_of
 from smbox_torch.adapter import as_array, dtype_name
 from smbox_torch.averaging.packed import packed_nbytes
+from smbox_torch.averaging.starts import COLUMNS, Starts
 from smbox_torch.averaging.steps import finished_early
 from smbox_torch.averaging.summed_mean import FLAGS, STEPS, WEIGHT, flat_sizes, wide_of
 from smbox_torch.boxes import Array, BoxLike, RegionLike
 from smbox_torch.workers.phase import of_this_start
 from smbox_torch.workers.team import DIED, LEFT, Team
-from smbox_torch.world import World, is_launched
 
 __all__ = ["BoxSum"]
 
 TURNS: Final = 3
 
+AGAIN: Final = "died or left, and was started again"
+
 POLL_S: Final = 1.0
 """Longest time between two checks, while waiting, for workers that finished, died or left."""
-
-
-def _start_id() -> int:
-    """Return an id that the workers of one start by a launcher share; 0 without a launcher."""
-    is_shared = is_launched(os.environ)
-    return hash_of(World.from_env(os.environ).start_id) if is_shared else 0
 
 
 class BoxSum:
@@ -67,7 +57,7 @@ class BoxSum:
     Attributes:
         timeout_s: as above; it may be changed.
         have_begun: all workers have made this object; until then ``ended`` is of an earlier
-            run. The first round sets it, or the caller.
+            run. See ``begin``.
 
     Raises:
         LayoutMismatchError: regions of this name belong to another number of workers.
@@ -93,11 +83,10 @@ class BoxSum:
         self._gradients: list[list[RegionLike]] = []
         self._rows: list[RegionLike] = []
         self._state: list[RegionLike] = []
-        self._start_id = _start_id()
         self._poll_s = min(team.poll_s, POLL_S)
         self.have_begun = False
-        self._came = self._region("came", (self.size, 2), "int64")
-        self._times = self._come()
+        came = self._region("came", (self.size, COLUMNS), "int64")
+        self._starts = Starts(came, self.rank)
         self._ended = self._region("ended", (self.size,), "int64")
         self._end(0)
 
@@ -126,14 +115,6 @@ class BoxSum:
     def _end(self, word: int) -> None:
         self._ended[self.rank : self.rank + 1].put(np.array([word], np.int64))
         self._word = word
-
-    def _come(self) -> int:
-        """Count this worker, return how often it came since the start; 0: no launcher."""
-        place = self._came[self.rank : self.rank + 1]
-        start_id, count = place.get()[0].tolist()
-        count = count + 1 if start_id == self._start_id else 1
-        place.put(np.array([[self._start_id, count]], np.int64))
-        return count if self._start_id else 0
 
     def _region(self, what: str, shape: tuple[int, ...], dtype: str) -> RegionLike:
         return self._box.create(f"{self._name}.{what}", shape=shape, dtype=dtype, exist_ok=True)
@@ -196,12 +177,18 @@ class BoxSum:
 
     def _clear_first(self) -> None:
         """Clear the sums of earlier rounds or runs, after all workers have read them."""
-        self.meet("begun")
-        self.have_begun = True
+        self.begin("begun")
         self._team.lost()  # all are present: later calls return those that are gone
         if self.rank == 0:
             self._clear(1)
         self.meet("cleared")
+
+    def begin(self, what: str) -> None:
+        """Meet; the first time, agree on the workers for all later meetings; raises as meet."""
+        self.meet(what)
+        if not self.have_begun:
+            self._starts.agree()
+            self.have_begun = True
 
     def _clear(self, turn: int) -> None:
         for region, zeros in zip(self._gradients[turn], self._zeros, strict=True):
@@ -219,7 +206,7 @@ class BoxSum:
             WorkerLostError: a worker died or left; x is as before the step.
             RequestTimeoutError: a worker did not arrive; x is as before the step.
         """
-        name = of_this_start(f"{self._name}.{what}.{self._times}")
+        name = of_this_start(f"{self._name}.{what}.{self._starts.suffix}")
         deadline_s = time.monotonic() + self.timeout_s
         while True:
             limit_s = left_s(deadline_s)
@@ -263,19 +250,15 @@ class BoxSum:
         Until all have begun, a rank that came less often than this one is not lost: its
         successor is awaited. One that came as often and left may never have been seen alive.
         """
-        start_ids, counts = self._came.get().T  # first: a worker joins before it writes there
+        starts = self._starts.find()  # first: a worker joins before it counts its start
         present = range(self.size) if self.have_begun else self._team.present()
-        gone = self._team.lost()  # after present: it tells who died from who left
-        lost = {rank: gone[index] for index, rank in enumerate(self._ranks) if index in gone}
-        for index, rank in enumerate(self._ranks if self._start_id else ()):
-            times = counts[index] if start_ids[index] == self._start_id else 0
-            if times > self._times:
-                lost[rank] = "died or left, and was started again"
-            elif not self.have_begun and 0 < times < self._times:
-                lost.pop(rank, None)
-            elif times and index not in present:
-                lost.setdefault(rank, LEFT)
-        return lost
+        lost = self._team.lost()  # after present: it tells who died from who left
+        lost |= dict.fromkeys(starts.again, AGAIN)
+        for index in starts.earlier:
+            lost.pop(index, None)
+        for index in set(starts.equal).difference(present):
+            lost.setdefault(index, LEFT)
+        return {self._ranks[index]: lost[index] for index in sorted(lost)}
 
     def nbytes(self, flats: Sequence[torch.Tensor]) -> int:
         """Return the bytes pushed, pulled and, by rank 0, cleared in a round."""

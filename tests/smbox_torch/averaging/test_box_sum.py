@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -156,3 +157,46 @@ def test_a_worker_whose_lease_ends_between_two_looks_has_died_and_not_left(monke
     other.create([torch.zeros(2)], [])
     with pytest.raises(WorkerLostError, match="rank 1 died"):
         one.table(torch.zeros(8), [], torch.zeros(0))
+
+
+class KilledBox(ModelBox):
+    """A box whose worker is killed in its first round, after or before it arrives."""
+
+    def __init__(self, memory: ModelBox, *, arrives: bool) -> None:
+        super().__init__(store=memory.store)
+        self._arrives = arrives
+
+    def barrier(self, name: str, parties: int, *, timeout_s: float | None = None) -> int:
+        if ".added." in name:
+            self.store.arrived[name] = self.store.arrived.get(name, 0) + self._arrives
+            raise SystemExit
+        return super().barrier(name, parties, timeout_s=timeout_s)
+
+
+class ImpatientBox(ModelBox):
+    """A box whose rounds time out at once."""
+
+    def barrier(self, name: str, parties: int, *, timeout_s: float | None = None) -> int:
+        timeout_s = 0.0 if ".added." in name else timeout_s
+        return super().barrier(name, parties, timeout_s=timeout_s)
+
+
+def test_a_worker_that_was_killed_in_a_round_opens_no_barrier_of_a_later_run():
+    """Without a launcher, whose starts have other barriers."""
+
+    def work(box: ModelBox, rank: int) -> None:
+        made = BoxSum(box, "run", FixedTeam(box, "run", rank, 2), timeout_s=60.0)
+        made.create([torch.zeros(1)], [])
+        row = torch.zeros(box.attach("run.rows0").shape[1], dtype=torch.float64)
+        made.table(row, [torch.zeros(1)], torch.zeros(0))
+
+    memory = ModelBox()
+    late, killed = (KilledBox(memory, arrives=arrives) for arrives in (False, True))
+    with ThreadPoolExecutor(2) as pool:
+        for first in late, ImpatientBox(store=memory.store):
+            one, other = pool.submit(work, first, 0), pool.submit(work, killed, 1)
+            with pytest.raises((SystemExit, RequestTimeoutError)):
+                one.result()
+            with pytest.raises(SystemExit):
+                other.result()
+            killed = late
