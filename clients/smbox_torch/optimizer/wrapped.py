@@ -11,6 +11,7 @@ from typing import Any, Literal, Self
 
 import torch
 import torch.distributed as dist
+from torch._compile import _disable_dynamo
 
 from smbox.deadline import deadline_given
 from smbox.errors import ConfigError
@@ -112,6 +113,7 @@ class WrappedOptimizer(HookedOptimizer):
             optimizer=type(self).__name__,
         )
 
+    @_disable_dynamo  # as torch's own methods; torch.compiler.disable imports torch._dynamo
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Do one step.
 
@@ -155,9 +157,7 @@ class WrappedOptimizer(HookedOptimizer):
         if self._is_closed:
             raise ConfigError("the optimizer was closed: wrap the inner one again to go on")
         if self._has_ended:
-            raise ConfigError(
-                "the worker has called finish: call it again, or close, and wrap the inner one"
-            )
+            raise ConfigError("the worker has called finish: repeat it, or close and wrap anew")
 
     def _demand_loadable(self, state_dict: dict[str, Any], algorithm: str) -> None:
         """Raise ConfigError if this worker has ended, or the state is not an algorithm's."""

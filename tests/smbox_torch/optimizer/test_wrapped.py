@@ -221,3 +221,10 @@ def test_a_state_of_another_class_of_optimizer_changes_nothing(weight: torch.nn.
     assert optimizer.state is optimizer.inner.state
     assert optimizer.inner.param_groups[0]["lr"] == 0.1
     optimizer.step()
+
+
+def test_a_step_in_a_compiled_function_is_not_compiled(weight: torch.nn.Parameter, open_box):
+    with EASGD(torch.optim.SGD([weight], lr=1.0), open_box(), "run", workers=1) as optimizer:
+        weight.sum().backward()
+        torch.compile(optimizer.step, backend="eager")()
+        assert weight.tolist() == [0.0, 0.0]
