@@ -114,7 +114,7 @@ class Phase:
         try:
             self._counter.compare_and_swap(self._restoring, after)
         except KeyboardInterrupt:  # no other worker would end it
-            self._counter.compare_and_swap(self._restoring, after)
+            self._end_turn(after)
             raise
 
     def _await_use(self) -> None:

@@ -85,12 +85,15 @@ def test_an_interrupt_inside_the_change_of_the_counter_frees_the_own_turn_only(
     assert counter.value == before
 
 
-def test_an_interrupt_before_the_change_that_ends_a_restore_leaves_nobody_waiting(monkeypatch):
+@pytest.mark.parametrize("times", [1, 3])
+def test_interrupts_before_the_change_that_ends_a_restore_leave_nobody_waiting(
+    times: int, monkeypatch
+):
     box, struck = ModelBox(), []
     mine = Phase(box, "run")
 
     def swap(expected: int, new: int) -> bool:
-        if new == IN_USE and not struck:
+        if new == IN_USE and len(struck) < times:
             struck.append(new)
             raise KeyboardInterrupt
         return box.counter("run.phase").compare_and_swap(expected, new)
@@ -98,7 +101,7 @@ def test_an_interrupt_before_the_change_that_ends_a_restore_leaves_nobody_waitin
     monkeypatch.setattr(mine._counter, "compare_and_swap", swap)
     with pytest.raises(KeyboardInterrupt), mine.restoring() as is_mine:
         assert is_mine
-    assert (box.counter("run.phase").value, struck) == (IN_USE, [IN_USE])
+    assert (box.counter("run.phase").value, struck) == (IN_USE, [IN_USE] * times)
 
 
 def test_a_restore_that_fails_leaves_the_memory_unused():
