@@ -65,8 +65,10 @@ def members(config: NodeConfig, count: int) -> list[NodeConfig]:
             node_id=config.node_id + index,
             parent_pid=None,  # the group stops its nodes
         )
-        share_nbytes = max(default_memory(node.known_name, count), MEMORY_NBYTES_MIN)
-        nodes.append(replace(node, memory_nbytes=config.memory_nbytes or share_nbytes))
+        if node.memory_nbytes is None:
+            share_nbytes = max(default_memory(node.known_name, count), MEMORY_NBYTES_MIN)
+            node = replace(node, memory_nbytes=share_nbytes)
+        nodes.append(node)
     return nodes
 
 
