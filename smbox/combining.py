@@ -66,10 +66,10 @@ class Chain(Work):
             raise self._failure
         return self._second is None or self._second.advance(deadline_s)
 
-    def reported(self) -> None:
+    def mark_reported(self) -> None:
         """Note that a call raises the error of one of the requests; see Work."""
         for each in self.started():
-            each.reported()
+            each.mark_reported()
 
     def progress(self) -> int:
         """Return a number that grows with each request's progress, and with the call."""
@@ -227,10 +227,10 @@ class Group(Work, Generic[P]):
                 raise part.error
         return True
 
-    def reported(self) -> None:
+    def mark_reported(self) -> None:
         """Note that a call raises the first error; a flush raises those of the others."""
         for part in [part for part in self._parts if part.error is not None][:1]:
-            part.work.reported()
+            part.work.mark_reported()
 
     def progress(self) -> int:
         """Return a number that grows with each request's progress."""

@@ -97,7 +97,7 @@ class Handle(Tracked, Generic[T]):
         except BaseException:
             self.cancel()  # does nothing if the request has failed
             raise
-        self.work.reported()
+        self.work.mark_reported()
         advice = "it is over; the error's handle tells its outcome()"
         raise self._timeout(timeout_s, advice, facts | self.work.facts())
 
@@ -219,7 +219,7 @@ class Handle(Tracked, Generic[T]):
         except SmboxError as error:
             self.fail(error)
         if self.error is not None:
-            self.work.reported()
+            self.work.mark_reported()
             raise self.error
         return self.is_done
 

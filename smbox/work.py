@@ -90,7 +90,7 @@ class Work:
         """
         raise NotImplementedError
 
-    def reported(self) -> None:
+    def mark_reported(self) -> None:
         """Note that a call raises the error of this request: no flush raises it too."""
 
     def progress(self) -> int:

@@ -85,7 +85,7 @@ class Channel(ThreadQueue[Transfer]):
         if transfer in self.flight.waiting:
             self.flight.waiting.remove(transfer)
 
-    def release(self, transfer: Transfer) -> None:
+    def await_array(self, transfer: Transfer) -> None:
         """Wait for the array of a failed transfer as ``cancel`` does."""
         transfer.is_array_free = self._await_release()
 

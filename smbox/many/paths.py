@@ -159,10 +159,10 @@ class ManyWork(Group[Share]):
             whole["ranges_done"] = self.ranges_done()
             raise type(error)(error.message, **error.facts | whole) from error
 
-    def reported(self) -> None:
+    def mark_reported(self) -> None:
         """Note that a call raises the error of the change, of which the shares are parts."""
         for share in self._parts:
-            share.work.reported()
+            share.work.mark_reported()
 
     def ranges_done(self) -> list[ByteRange]:
         """Return the ranges of the whole region's data that are done; adjacent ones merged."""

@@ -78,7 +78,7 @@ class ThreadQueue(Exclusive, Generic[T]):
         """Cancel a request: its arrays are not accessed any more. Idempotent."""
         raise NotImplementedError
 
-    def release(self, work: T) -> None:
+    def await_array(self, work: T) -> None:
         """Wait until nothing reads the arrays of a failed request; for a second at most."""
 
     def facts(self) -> dict[str, object]:
@@ -149,11 +149,11 @@ class QueuedWork(Work):
         if not self.is_done and not self.queue.drive(self, deadline_s):
             return False
         if self.error is not None and not self.is_cancelled:
-            self.queue.release(self)
+            self.queue.await_array(self)
             raise self.error
         return True
 
-    def reported(self) -> None:
+    def mark_reported(self) -> None:
         """Take the error back from the queue."""
         if self.error is not None:
             with suppress(ValueError):  # a flush has raised it, or another call
