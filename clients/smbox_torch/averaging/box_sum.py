@@ -1,6 +1,6 @@
-"""Sums over workers in a memory box: all add, meet at a barrier, and read.
+"""Sums over workers in a memory box: all add, meet, and read.
 
-Three sums are used in rotation. Before the barrier, rank 0 clears the sum of the next round,
+Three sums are used in rotation. Before the meeting, rank 0 clears the sum of the next round,
 which no worker can be reading then. Each round moves the bytes of the gradients twice per
 worker, all through one node.
 
@@ -11,6 +11,7 @@ worker, all through one node.
                              rank that a worker has given up, or its own if it left after
                              another error; else 0
     NAME.came                see ``starts``
+    NAME.met.WHAT            see ``meeting``
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ import torch
 from smbox.deadline import left_s
 from smbox.errors import RequestTimeoutError, SmboxError, WorkerLostError
 from smbox_torch.adapter import as_array, dtype_name
+from smbox_torch.averaging.meeting import COLUMNS as MEETING_COLUMNS, Meeting
 from smbox_torch.averaging.packed import packed_nbytes
 from smbox_torch.averaging.starts import COLUMNS, Starts
 from smbox_torch.averaging.steps import finished_early
 from smbox_torch.averaging.summed_mean import FLAGS, STEPS, WEIGHT, flat_sizes, wide_of
 from smbox_torch.boxes import Array, BoxLike, RegionLike
-from smbox_torch.workers.phase import of_this_start
 from smbox_torch.workers.team import DIED, LEFT, Team
 
 __all__ = ["BoxSum"]
@@ -49,7 +50,7 @@ class BoxSum:
 
     Args:
         box: the memory.
-        name: prefix of regions and barriers.
+        name: prefix of the regions.
         team: the workers; the caller leaves it.
         timeout_s: longest wait for the slowest worker, in seconds.
         ranks: ranks of the workers in error messages, by rank in the team; None: the same.
@@ -75,7 +76,8 @@ class BoxSum:
         self.rank, self.size = team.rank, team.size
         self._team = team
         self._ranks = range(team.size) if ranks is None else ranks
-        self._late: list[int] = []  # ranks that did not come to the last round
+        self._late: list[int] = []  # ranks that did not come to the last meeting
+        self._steps = 0
         self._box, self._name = box, name
         self.timeout_s = timeout_s
         self._round = 0
@@ -83,6 +85,7 @@ class BoxSum:
         self._gradients: list[list[RegionLike]] = []
         self._rows: list[RegionLike] = []
         self._state: list[RegionLike] = []
+        self._meetings: dict[str, Meeting] = {}
         self._poll_s = min(team.poll_s, POLL_S)
         self.have_begun = False
         came = self._region("came", (self.size, COLUMNS), "int64")
@@ -127,7 +130,7 @@ class BoxSum:
         Raises:
             StepMismatchError: a worker has finished.
             WorkerLostError: a worker died or left.
-            RequestTimeoutError: a worker did not arrive; the error names its rank if known.
+            RequestTimeoutError: as for ``meet``.
         """
         if self._round == 0:
             self._clear_first()
@@ -142,19 +145,8 @@ class BoxSum:
                 region.accumulate(as_array(flat.cpu()), weight)
         if self.rank == 0:
             self._clear((self._round + 1) % TURNS)
-        try:
-            self.meet("added")
-        except RequestTimeoutError as error:
-            steps = rows.get()[:, STEPS]
-            behind = np.flatnonzero(steps < row[STEPS].item())
-            late = self._late = [self._ranks[int(index)] for index in behind]
-            raise RequestTimeoutError(
-                f"rank {late or '?'} did not come to the round after {int(row[STEPS])} steps:"
-                " it died, is slow, or finished with fewer batches (give all equally many, or"
-                " put each rank's loop inside `with optimizer.join():`)",
-                **error.facts,
-            ) from error
-        self._late = []
+        self._steps = int(row[STEPS])
+        self.meet("added")
         return torch.from_numpy(rows.get())
 
     @property
@@ -204,22 +196,43 @@ class BoxSum:
         Raises:
             StepMismatchError: a worker has finished; x is as before the step.
             WorkerLostError: a worker died or left; x is as before the step.
-            RequestTimeoutError: a worker did not arrive; x is as before the step.
+            RequestTimeoutError: a worker did not arrive, and the error names its rank, or the
+                memory node did not answer; x is as before the step.
         """
-        name = of_this_start(f"{self._name}.{what}.{self._starts.suffix}")
         deadline_s = time.monotonic() + self.timeout_s
         while True:
-            limit_s = left_s(deadline_s)
             try:
-                self._box.barrier(name, self.size, timeout_s=min(limit_s, self._poll_s))
-            except RequestTimeoutError as error:
+                meeting = self._meeting(what)
+                missing = meeting.come(self._starts.token())
+                if not missing:
+                    self._late = []
+                    return
+                limit_s = left_s(deadline_s)
+                if meeting.wait(len(missing), min(limit_s, self._poll_s)):
+                    continue
                 self._check_workers(ended_come=ended_come)
-                # An arrival that may still count must not be repeated.
-                if limit_s <= self._poll_s or error.facts.get("outcome") == "unknown":
-                    error.facts["timeout_s"] = self.timeout_s
+            except RequestTimeoutError:  # the node did not answer; all of this may be repeated
+                if left_s(deadline_s) <= 0.0:
                     raise
-            else:
-                return
+                continue
+            if limit_s <= self._poll_s:
+                self._late = [self._ranks[index] for index in missing]
+                raise self._did_not_come(what)
+
+    def _meeting(self, what: str) -> Meeting:
+        if what not in self._meetings:
+            region = self._region(f"met.{what}", (self.size, MEETING_COLUMNS), "int64")
+            self._meetings[what] = Meeting(region, self.rank)
+        return self._meetings[what]
+
+    def _did_not_come(self, what: str) -> RequestTimeoutError:
+        return RequestTimeoutError(
+            f"rank {self._late} did not come to the meeting {what!r} after {self._steps} steps:"
+            " it died, is slow, or finished with fewer batches (give all equally many, or put"
+            " each rank's loop inside `with optimizer.join():`)",
+            op="meet",
+            timeout_s=self.timeout_s,
+        )
 
     def _check_workers(self, *, ended_come: bool) -> None:
         """Raise if an awaited worker will not arrive.

@@ -5,7 +5,7 @@ synchronous form that is usually compared with ring all-reduce. g_i the gradient
 of p at the common x, w_i its weight (default 1), G a region, f the step of the inner optimizer:
 
     push:  G = G + w_i g_i          (the memory adds; the order of workers is undefined)
-    barrier
+    meet
     pull:  x = f(x, G / sum_i(w_i)) (on every worker)
 
 Variant: the memory sums, and the workers step, each with its own copy of the optimizer's state.

@@ -1,9 +1,9 @@
-"""The starts of workers that meet at barriers of a memory box.
+"""The starts of workers that meet at a memory box.
 
-A launcher may restart a worker alone. Then the others fail too, and all begin again: workers
-that came equally often meet at barriers of their own. A worker that was killed in a barrier
-still counts there, also for workers that are started again without a launcher. So after the
-first meeting the names of the barriers contain a checksum of all workers' starts.
+A launcher may restart a worker alone. Then the others fail too, and all begin again. So only
+workers that know the same starts of all workers meet: each gives a checksum of them, its token.
+A worker of an earlier start, or one that was killed, does not know the present ones. Once all
+have met, the token stays the same.
 
     NAME.came    i64[workers, 2]: id of the start of each worker; how often it came since that
                  start. Without a launcher: 0, and a random number
@@ -49,13 +49,11 @@ class Starts:
     Args:
         came: the region.
         rank: rank of this worker in the team.
-
-    Attributes:
-        suffix: last part of the names of barriers.
     """
 
     def __init__(self, came: RegionLike, rank: int) -> None:
         self._came = came
+        self._seen: Array | None = None
         self._agreed: Array | None = None
         self._start_id = _start_id()
         mine = came[rank : rank + 1]
@@ -63,12 +61,17 @@ class Starts:
         self._times = times + 1 if start_id == self._start_id else 1
         count = self._times if self._start_id else secrets.randbits(RANDOM_BITS)
         mine.put(np.array([[self._start_id, count]], np.int64))
-        self.suffix = str(self._times if self._start_id else 0)
+
+    def token(self) -> int:
+        """Return the checksum of the starts agreed on, or of the present ones."""
+        if self._agreed is None:
+            self._seen = self._came.get()
+            return zlib.crc32(self._seen.tobytes())
+        return zlib.crc32(self._agreed.tobytes())
 
     def agree(self) -> None:
-        """From now on meet only the workers of these starts; after all have met."""
-        self._agreed = self._came.get()
-        self.suffix = f"{zlib.crc32(self._agreed.tobytes()):08x}"
+        """From now on meet only the workers of the last token, by which all have met."""
+        self._agreed = self._seen
 
     def find(self) -> Found:
         """Return what is known about the others; until they agree only with a launcher."""

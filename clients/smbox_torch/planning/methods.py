@@ -72,12 +72,12 @@ class Phase:
 
 
 def server_sync(setup: Setup) -> list[Phase]:
-    """Return the phases of ParameterServer: push, barrier, pull."""
+    """Return the phases of ParameterServer: push, meet, pull."""
     every, nbytes = setup.workers * setup.nbytes, setup.nbytes
     return [
         Phase(compute_s=setup.compute_s),
-        # Round trips of two verbs and the barrier, and of one more verb of rank 0.
-        Phase(worker_out=2 * nbytes, node_in=every + nbytes, messages=8),
+        # Round trips of two verbs, of the two of a meeting, and of one more verb of rank 0.
+        Phase(worker_out=2 * nbytes, node_in=every + nbytes, messages=10),
         Phase(worker_in=nbytes, node_out=every, messages=4),
     ]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -12,9 +12,11 @@ import torch
 
 from smbox.errors import RequestTimeoutError, StepMismatchError, WorkerLostError
 from smbox.testing.model_box import ModelBox
+from smbox.testing.model_region import ModelRegion
 from smbox_torch.averaging.box_sum import POLL_S, BoxSum
-from smbox_torch.averaging.summed_mean import STEPS
 from smbox_torch.workers.team import DIED, LEFT, FixedTeam
+
+Sum = tuple[BoxSum, Callable[[], torch.Tensor]]
 
 
 class ToldTeam(FixedTeam):
@@ -26,114 +28,146 @@ class ToldTeam(FixedTeam):
         size: int = 3,
         lost: Callable[[], dict[int, str]] = dict[int, str],
         present: Callable[[], list[int]] | None = None,
-        poll_s: float = math.inf,
+        poll_s: float = 0.01,
     ) -> None:
         super().__init__(ModelBox(), "run", rank, size)
         self.lost, self.poll_s = lost, poll_s
         self.present = present or super().present
 
 
-class TimingBox(ModelBox):
-    """A box whose barriers let the first two meetings through, and then time out at once."""
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time limits of all waits for other workers, which time out at once."""
+    found: list[float] = []
 
-    def __init__(self, outcome: str = "none") -> None:
-        super().__init__()
-        self.outcome = outcome
-        self.waits: list[float] = []
+    def wait(region: ModelRegion, version: int, *, timeout_s: float | None = None) -> int:
+        found.append(timeout_s)
+        raise RequestTimeoutError("late", timeout_s=timeout_s)
 
-    def barrier(self, name: str, parties: int, *, timeout_s: float) -> None:
-        if "added" in name:
-            self.waits.append(timeout_s)
-            raise RequestTimeoutError("late", timeout_s=timeout_s, outcome=self.outcome)
+    monkeypatch.setattr(ModelRegion, "wait", wait)
+    return found
 
 
-def sums(box: TimingBox, ranks: list[int] | None = None, **told) -> Callable[[], torch.Tensor]:
-    """Return the first round of rank 0 of three."""
-    weight = torch.nn.Parameter(torch.ones(2))
-    made = BoxSum(box, "run", ToldTeam(**told), timeout_s=60.0, ranks=ranks)
-    made.create([weight], [])
+def come(box: ModelBox, rank: int, *meetings: str) -> None:
+    """Let a worker come to its first meeting of each name."""
+    token = zlib.crc32(box.attach("run.came").get().tobytes())
+    for what in meetings:
+        rows = box.create(f"run.met.{what}", shape=(3, 2), dtype="int64", exist_ok=True)
+        rows[rank : rank + 1].put(np.array([[token, 1]]))
+
+
+def made(box: ModelBox, timeout_s: float = 60.0, ranks: list[int] | None = None, **told) -> Sum:
+    """Return the object of one of three workers, and the function that does its first round."""
+    one = BoxSum(box, "run", ToldTeam(**told), timeout_s=timeout_s, ranks=ranks)
+    one.create([torch.nn.Parameter(torch.ones(2))], [])
     row = torch.zeros(box.attach("run.rows0").shape[1], dtype=torch.float64)
-    return lambda: made.table(row, [], torch.zeros(0))
+    return one, lambda: one.table(row, [], torch.zeros(0))
 
 
-def test_an_arrival_that_may_count_is_not_repeated_and_the_whole_wait_is_told():
-    box = TimingBox("unknown")
-    with pytest.raises(RequestTimeoutError) as caught:
-        sums(box)()
-    assert len(box.waits) == 1
-    assert caught.value.facts["timeout_s"] == 60.0
+def begun(box: ModelBox, *args, **told) -> Callable[[], torch.Tensor]:
+    """Return the first round of rank 0, whose other workers have come to begin it."""
+    _, table = made(box, *args, **told)
+    for rank in 1, 2:
+        come(box, rank, "begun", "cleared")
+    return table
+
+
+def test_who_did_not_come_and_the_whole_wait_are_told(waits):
+    with pytest.raises(RequestTimeoutError, match=r"rank \[1, 2\] did not come") as caught:
+        begun(ModelBox(), timeout_s=0.05)()
+    assert caught.value.facts["timeout_s"] == 0.05
 
 
 @pytest.mark.parametrize("poll_s", [0.01, 9.0])
-def test_lost_workers_are_looked_for_often(poll_s: float):
-    box = TimingBox("unknown")
-    with pytest.raises(RequestTimeoutError):
-        sums(box, poll_s=poll_s)()
-    assert box.waits == [min(poll_s, POLL_S)]
+def test_lost_workers_are_looked_for_often(waits, poll_s: float):
+    table = begun(ModelBox(), lost=lambda: {1: DIED} if waits else {}, poll_s=poll_s)
+    with pytest.raises(WorkerLostError):
+        table()
+    assert waits == [min(poll_s, POLL_S)]
 
 
-def test_a_worker_that_died_is_named_before_those_that_left_because_of_it():
+def test_a_worker_that_died_is_named_before_those_that_left_because_of_it(waits):
     with pytest.raises(WorkerLostError, match=f"rank 2 {DIED}"):
-        sums(TimingBox(), lost=lambda: {1: LEFT, 2: DIED})()
+        begun(ModelBox(), lost=lambda: {1: LEFT, 2: DIED})()
 
 
-def test_what_a_worker_recorded_before_it_left_is_read_after_it_is_found_gone():
-    box = TimingBox()
+def test_what_a_worker_recorded_before_it_left_is_read_after_it_is_found_gone(waits):
+    box = ModelBox()
 
     def lost() -> dict[int, str]:
-        if not box.waits:
+        if not waits:
             return {}
         box.attach("run.ended")[1:2].put(np.array([-1 - 2]))
         return {1: LEFT}
 
     with pytest.raises(WorkerLostError, match="rank 2 was given up by another"):
-        sums(box, lost=lost)()
+        begun(box, lost=lost)()
 
 
-def test_who_leaves_because_another_did_not_come_is_not_named_in_its_place():
-    box, weight = TimingBox("unknown"), torch.nn.Parameter(torch.ones(2))
-    first, second = (BoxSum(box, "run", ToldTeam(i), timeout_s=60.0) for i in range(2))
-    for each in first, second:
-        each.create([weight], [])
-    rows = box.attach("run.rows1")
-    row = torch.zeros(rows.shape[1], dtype=torch.float64)
-    row[STEPS] = 1.0
-    rows[1:2].put(row.numpy().reshape(1, -1))  # the second one came, too
+def test_who_leaves_because_another_did_not_come_is_not_named_in_its_place(waits):
+    box = ModelBox()
+    (first, first_round), (_, second_round) = (made(box, 0.05, rank=rank) for rank in range(2))
+    come(box, 2, "begun", "cleared")
+    come(box, 1, "begun", "cleared", "added")
     with pytest.raises(RequestTimeoutError, match=r"rank \[2\] did not come"):
-        first.table(row, [], torch.zeros(0))
+        first_round()
     first.close(steps=None)
     with pytest.raises(WorkerLostError, match="rank 2 was given up by another"):
-        second.table(row, [], torch.zeros(0))
+        second_round()
 
 
-def test_a_worker_that_finished_is_named_by_its_rank_in_the_run():
-    class FinishedBox(TimingBox):
-        def barrier(self, name: str, parties: int, *, timeout_s: float) -> None:
-            self.attach("run.ended")[1:2].put(np.array([1 + 7]))
-            super().barrier(name, parties, timeout_s=timeout_s)
-
+def test_a_worker_that_finished_is_named_by_its_rank_in_the_run(waits):
+    box = ModelBox()
+    table = begun(box, ranks=[2, 5, 6])
+    box.attach("run.ended")[1:2].put(np.array([1 + 7]))
     with pytest.raises(StepMismatchError) as caught:
-        sums(FinishedBox(), ranks=[2, 5, 6])()
+        table()
     assert (caught.value.facts["rank"], caught.value.facts["steps"]) == (5, 7)
 
 
-def test_a_worker_that_comes_during_a_check_is_not_lost(monkeypatch):
+def test_a_worker_that_comes_during_a_check_is_not_lost(waits, monkeypatch):
     for name, value in ("RANK", "0"), ("WORLD_SIZE", "3"), ("TORCHELASTIC_RUN_ID", "one"):
         monkeypatch.setenv(name, value)
+    box, present = ModelBox(), [0, 2]
 
-    class BeginningBox(TimingBox):
-        def barrier(self, name: str, parties: int, *, timeout_s: float) -> None:
-            super().barrier("added", parties, timeout_s=timeout_s)
-
-    box = BeginningBox("unknown")
-
-    def present() -> list[int]:
+    def counted() -> list[int]:
+        found = present.copy()
         came = box.attach("run.came")
         came[1:2].put(came[0:1].get())  # it joined after the others were counted
-        return [0, 2]
+        present[:] = [0, 1, 2]
+        return found
 
     with pytest.raises(RequestTimeoutError):
-        sums(box, present=present)()
+        made(box, 0.05, present=counted)[1]()
+
+
+@pytest.mark.parametrize("call", ["get", "put"])
+def test_a_memory_node_that_is_silent_for_a_while_ends_no_meeting(monkeypatch, call: str):
+    box = ModelBox()
+    one, _ = made(box)
+    for rank in 1, 2:
+        come(box, rank, "begun")
+    plain, silences = getattr(ModelRegion, call), iter(range(3))
+
+    def silent(region: ModelRegion, *args) -> object:
+        if ".met." in region.name and next(silences, None) is not None:
+            raise RequestTimeoutError("the node did not answer")
+        return plain(region, *args)
+
+    monkeypatch.setattr(ModelRegion, call, silent)
+    one.begin("begun")
+    assert next(silences, None) is None
+
+
+def test_a_memory_node_that_stays_silent_is_told_after_the_whole_wait(monkeypatch):
+    one, _ = made(ModelBox(), 0.02)
+
+    def silent(region: ModelRegion, *args) -> None:
+        raise RequestTimeoutError("the node did not answer")
+
+    monkeypatch.setattr(ModelRegion, "put", silent)
+    with pytest.raises(RequestTimeoutError, match="the node did not answer"):
+        one.meet("added")
 
 
 def test_a_worker_whose_lease_ends_between_two_looks_has_died_and_not_left(monkeypatch):
@@ -159,48 +193,34 @@ def test_a_worker_whose_lease_ends_between_two_looks_has_died_and_not_left(monke
         one.table(torch.zeros(8), [], torch.zeros(0))
 
 
-class KilledBox(ModelBox):
-    """A box whose worker is killed in its first round, after or before it arrives."""
-
-    def __init__(self, memory: ModelBox, *, arrives: bool) -> None:
-        super().__init__(store=memory.store)
-        self._arrives = arrives
-
-    def barrier(self, name: str, parties: int, *, timeout_s: float | None = None) -> int:
-        if ".added." in name:
-            self.store.arrived[name] = self.store.arrived.get(name, 0) + self._arrives
-            raise SystemExit
-        return super().barrier(name, parties, timeout_s=timeout_s)
-
-
-class ImpatientBox(ModelBox):
-    """A box whose rounds time out at once."""
-
-    def barrier(self, name: str, parties: int, *, timeout_s: float | None = None) -> int:
-        timeout_s = 0.0 if ".added." in name else timeout_s
-        try:
-            return super().barrier(name, parties, timeout_s=timeout_s)
-        except RequestTimeoutError as error:
-            error.facts["outcome"] = "unknown"  # it is not repeated
-            raise
-
-
-def test_a_worker_that_was_killed_in_a_round_opens_no_barrier_of_a_later_run():
-    """Without a launcher, whose starts have other barriers."""
-
-    def work(box: ModelBox, rank: int) -> None:
-        made = BoxSum(box, "run", FixedTeam(box, "run", rank, 2), timeout_s=60.0)
-        made.create([torch.zeros(1)], [])
-        row = torch.zeros(box.attach("run.rows0").shape[1], dtype=torch.float64)
-        made.table(row, [torch.zeros(1)], torch.zeros(0))
-
-    memory = ModelBox()
-    late, killed = (KilledBox(memory, arrives=arrives) for arrives in (False, True))
+def test_a_worker_that_was_killed_in_a_meeting_does_not_count_in_a_later_one():
+    """Without a launcher, whose starts are known."""
+    box = ModelBox()
+    with pytest.raises(RequestTimeoutError):
+        BoxSum(box, "run", ToldTeam(1, 2), timeout_s=0.02).begin("begun")
+    one = BoxSum(box, "run", ToldTeam(0, 2), timeout_s=0.02)
+    with pytest.raises(RequestTimeoutError, match=r"rank \[1\] did not come"):
+        one.begin("begun")
+    again = BoxSum(box, "run", ToldTeam(1, 2), timeout_s=60.0)
+    one.timeout_s = 60.0
     with ThreadPoolExecutor(2) as pool:
-        for first in late, ImpatientBox(store=memory.store):
-            one, other = pool.submit(work, first, 0), pool.submit(work, killed, 1)
-            with pytest.raises((SystemExit, RequestTimeoutError)):
-                one.result()
-            with pytest.raises(SystemExit):
-                other.result()
-            killed = late
+        list(pool.map(lambda each: each.begin("begun"), [one, again]))
+    one.timeout_s = 0.02
+    with pytest.raises(RequestTimeoutError, match=r"rank \[1\] did not come"):
+        one.meet("cleared")
+
+
+@pytest.mark.parametrize("launch", ["", "one"])
+def test_a_worker_that_is_started_again_after_the_first_meeting_is_told_at_once(
+    monkeypatch, launch: str
+):
+    for name, value in ("RANK", "0"), ("WORLD_SIZE", "2"), ("TORCHELASTIC_RUN_ID", launch):
+        if launch:
+            monkeypatch.setenv(name, value)
+    box = ModelBox()
+    both = [BoxSum(box, "run", ToldTeam(i, 2, poll_s=0.01), timeout_s=60.0) for i in (0, 1)]
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda each: each.begin("begun"), both))
+    BoxSum(box, "run", ToldTeam(1, 2), timeout_s=60.0)
+    with pytest.raises(WorkerLostError, match="rank 1 died or left, and was started again"):
+        both[0].meet("cleared")

@@ -94,9 +94,9 @@ def test_messages_that_wait_for_one_another_cost_a_latency_each():
     # of the gradient alone, beside the backward pass
     found = predict("ddp", setup(4), rates, batch=8)
     assert found.iteration_s == pytest.approx(2 / 3 + 1.5 + 6 * 0.01)
-    # four round trips to push and meet, two to pull
+    # five round trips to push and meet, two to pull
     found = predict("server-sync", setup(1), rates, batch=8)
-    assert found.iteration_s == pytest.approx(2 + 2 + 1 + 2 * (4 + 2) * 0.01)
+    assert found.iteration_s == pytest.approx(2 + 2 + 1 + 2 * (5 + 2) * 0.01)
 
 
 def test_a_link_carries_headers_too():

@@ -1,0 +1,60 @@
+"""Meetings of all workers: each writes its row of a region, and waits for those of the others.
+
+    NAME.met.WHAT    i64[workers, 2]: the token of the workers that shall meet, see ``Starts``;
+                     how often the worker has come
+
+Writing the same row again changes nothing. So a request that the memory node did not answer is
+repeated, and a wait that timed out has no effect.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from smbox.errors import RequestTimeoutError
+from smbox_torch.boxes import RegionLike
+
+__all__ = ["COLUMNS", "Meeting"]
+
+COLUMNS = 2
+
+
+class Meeting:
+    """One worker's part of all meetings of one name.
+
+    Args:
+        region: as above.
+        rank: rank of this worker in the team.
+    """
+
+    def __init__(self, region: RegionLike, rank: int) -> None:
+        self._region, self._row = region, region[rank : rank + 1]
+        self._met = 0  # number of complete meetings
+        self._written: list[int] = []
+        self._version = 0  # of the region, before the last look
+
+    def come(self, token: int) -> list[int]:
+        """Come to the next meeting, or look again; return the ranks that have not come yet.
+
+        With none the meeting is complete.
+
+        Raises:
+            RequestTimeoutError: the memory node did not answer; call this again.
+        """
+        number = self._met + 1
+        if self._written != [token, number]:
+            self._row.put(np.array([[token, number]], np.int64))
+            self._written = [token, number]
+        tokens, numbers = self._region.get().T
+        missing: list[int] = np.flatnonzero((tokens != token) | (numbers < number)).tolist()
+        if not missing:
+            self._met = number
+        return missing
+
+    def wait(self, missing: int, timeout_s: float) -> bool:
+        """Wait until as many rows may have come as were missing; False: the wait timed out."""
+        try:
+            self._version = self._region.wait(self._version + missing, timeout_s=timeout_s)
+        except RequestTimeoutError:
+            return False
+        return True
