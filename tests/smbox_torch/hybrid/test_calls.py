@@ -28,6 +28,7 @@ def make(worlds) -> Callable[..., Made]:
 
     def make(groups: int = 1, **options) -> Made:
         net, box = torch.nn.Linear(3, 1, bias=False), ModelBox()
+        torch.nn.init.constant_(net.weight, 5.0)  # far from 0, where a rounding would be much
         sgd = torch.optim.SGD(net.parameters(), lr=0.5)
         settings = {"period": 10, "moving_rate": 0.5, "world": worlds(groups, 1)[0]} | options
         return HybridSGD(sgd, box, "run", **settings), net, box
