@@ -4,7 +4,8 @@
                      how often the worker has come
 
 Writing the same row again changes nothing. So a request that the memory node did not answer is
-repeated, and a wait that timed out has no effect.
+repeated, and a wait that timed out has no effect. A row that an earlier start of the worker
+writes late is replaced.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ class Meeting:
     """
 
     def __init__(self, region: RegionLike, rank: int) -> None:
-        self._region, self._row = region, region[rank : rank + 1]
+        self._region, self._rank = region, rank
         self._met = 0  # number of complete meetings
-        self._written: list[int] = []
+        self._found: list[int] = []  # in the own row, at the last look
         self._version = 0  # of the region, before the last look
 
     def come(self, token: int) -> list[int]:
@@ -42,10 +43,12 @@ class Meeting:
             RequestTimeoutError: the memory node did not answer; call this again.
         """
         number = self._met + 1
-        if self._written != [token, number]:
-            self._row.put(np.array([[token, number]], np.int64))
-            self._written = [token, number]
-        tokens, numbers = self._region.get().T
+        if self._found != [token, number]:
+            own = self._region[self._rank : self._rank + 1]
+            own.put(np.array([[token, number]], np.int64))
+        rows = self._region.get()
+        self._found = rows[self._rank].tolist()
+        tokens, numbers = rows.T
         missing: list[int] = np.flatnonzero((tokens != token) | (numbers < number)).tolist()
         if not missing:
             self._met = number

@@ -210,6 +210,17 @@ def test_a_worker_that_was_killed_in_a_meeting_does_not_count_in_a_later_one():
         one.meet("cleared")
 
 
+def test_a_row_that_an_earlier_start_of_the_worker_writes_late_is_replaced():
+    box = ModelBox()
+    one, _ = made(box, 0.02)
+    with pytest.raises(RequestTimeoutError):
+        one.begin("begun")
+    box.attach("run.met.begun")[:1].put(np.array([[7, 1]]))
+    for rank in 1, 2:
+        come(box, rank, "begun")
+    one.begin("begun")
+
+
 @pytest.mark.parametrize("launch", ["", "one"])
 def test_a_worker_that_is_started_again_after_the_first_meeting_is_told_at_once(
     monkeypatch, launch: str
