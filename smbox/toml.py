@@ -54,7 +54,7 @@ def decode(text: bytes, form: type[Value], wrong: str, **facts: object) -> Value
             the key.
     """
     try:
-        return msgspec.toml.decode(text, type=form)
+        return msgspec.toml.decode(text.decode(), type=form)
     except UnicodeDecodeError as error:
         why = f"it is not in UTF-8 ({error.reason} at byte {error.start})"
         raise ConfigError(f"{wrong}: {why}", **facts) from error
