@@ -138,7 +138,7 @@ def test_a_contradiction_is_an_error_that_shows_the_value(name: str, value: str)
 
 @pytest.mark.parametrize("kind", ["HybridSGD", "SyncGroup", "RingAllReduce", "HogwildPP"])
 def test_without_a_launcher_nobody_takes_itself_for_the_only_worker(
-    node, run, monkeypatch, kind
+    node, run, worlds, monkeypatch, kind
 ):
     for name in ("RANK", "SMBOX_RANK"):
         monkeypatch.delenv(name, raising=False)
@@ -151,7 +151,7 @@ def test_without_a_launcher_nobody_takes_itself_for_the_only_worker(
     ):
         getattr(smbox_torch, kind)(sgd, *place, **options)
     assert node.regions() == before
-    getattr(smbox_torch, kind)(sgd, *place, **options, world=World()).close()
+    getattr(smbox_torch, kind)(sgd, *place, **options, world=worlds(1, 1)[0]).close()
 
 
 def test_numbers_that_contradict_each_other_are_refused():

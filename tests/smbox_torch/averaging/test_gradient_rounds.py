@@ -74,7 +74,7 @@ def test_all_begin_as_rank_0_and_backward_ends_with_the_mean(run_ranks):
             torch.testing.assert_close(mine, expected.grad, rtol=1e-6, atol=1e-5)
 
 
-def test_buckets_are_announced_and_reduced_while_backward_runs(run_ranks):
+def test_buckets_are_announced_and_reduced_while_backward_runs(run_ranks, worlds):
     def work(world: World):
         net, seen = model(world), []
         mean = mean_of(world, net.parameters(), (), 128)
@@ -94,7 +94,7 @@ def test_buckets_are_announced_and_reduced_while_backward_runs(run_ranks):
 
     for (announced, _), (total, reduced) in run_ranks(2, work):
         assert 0 < announced < total == reduced
-    ((announced, reduced), _) = work(World())  # alone: nobody has to announce it, too
+    ((announced, reduced), _) = work(worlds(1, 1)[0])  # alone: nobody has to announce it, too
     assert reduced == announced
 
 
@@ -273,16 +273,16 @@ def test_a_rank_that_has_joined_again_did_not_do_more_steps(run_ranks):
     assert run_ranks(2, work) == [(Follow.END, None)] * 2
 
 
-def test_a_round_moves_every_gradient_there_and_back():
-    synced = rounds(World(), torch.nn.Parameter(torch.ones(32)))
+def test_a_round_moves_every_gradient_there_and_back(worlds):
+    synced = rounds(worlds(1, 1)[0], torch.nn.Parameter(torch.ones(32)))
     synced.finish()
     assert synced.recorder.snapshot().nbytes == 2 * 4 * 32
     synced.close()
 
 
-def test_a_backward_that_was_broken_off_can_be_closed():
+def test_a_backward_that_was_broken_off_can_be_closed(worlds):
     net = model(World())
-    synced = sync(World(run_id="broken-off"), net)
+    synced = sync(worlds(1, 1)[0], net)
     breaking = net[0].weight.register_hook(lambda _: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         net(batch(0)).sum().backward()

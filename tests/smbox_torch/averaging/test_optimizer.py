@@ -231,30 +231,30 @@ def parameters(*tensors: torch.Tensor) -> torch.optim.SGD:
         ([torch.zeros(2, device="meta")], "one device"),
     ],
 )
-def test_what_has_no_mean_is_refused_before_anything_happens(wrap: Wrap, tensors, words):
+def test_what_has_no_mean_is_refused_before_anything_happens(wrap, worlds, tensors, words):
     with pytest.raises(ConfigError, match=words):
-        wrap(World(), parameters(*tensors))
+        wrap(worlds(1, 1)[0], parameters(*tensors))
 
 
-def test_only_frozen_parameters_are_refused(wrap: Wrap):
+def test_only_frozen_parameters_are_refused(wrap: Wrap, worlds):
     frozen = torch.optim.SGD([torch.nn.Parameter(torch.ones(2), requires_grad=False)], lr=0.1)
     with pytest.raises(ConfigError, match="require gradients"):
-        wrap(World(), frozen)
+        wrap(worlds(1, 1)[0], frozen)
 
 
-def test_sparse_gradients_are_refused(wrap: Wrap):
+def test_sparse_gradients_are_refused(wrap: Wrap, worlds):
     net = torch.nn.Embedding(4, 2, sparse=True)
     before = net.weight.detach().clone()
-    with wrap(World(), torch.optim.SGD(net.parameters(), lr=0.1), net):
+    with wrap(worlds(1, 1)[0], torch.optim.SGD(net.parameters(), lr=0.1), net):
         with pytest.raises(ConfigError, match="sparse"):
             net(torch.tensor([1])).sum().backward()
         assert torch.equal(net.weight, before)
 
 
 @pytest.mark.parametrize("what", ["parameter", "buffer", "module"])
-def test_a_tensor_of_the_model_that_was_replaced_is_an_error(wrap: Wrap, what: str):
+def test_a_tensor_of_the_model_that_was_replaced_is_an_error(wrap: Wrap, worlds, what: str):
     net = model()
-    with wrap(World(), sgd(net), net) as optimizer:
+    with wrap(worlds(1, 1)[0], sgd(net), net) as optimizer:
         if what == "parameter":
             net[0].bias = torch.nn.Parameter(torch.zeros(5))
         elif what == "buffer":
@@ -267,9 +267,9 @@ def test_a_tensor_of_the_model_that_was_replaced_is_an_error(wrap: Wrap, what: s
             optimizer.step()
 
 
-def test_a_parameter_that_was_converted_is_an_error(wrap: Wrap):
+def test_a_parameter_that_was_converted_is_an_error(wrap: Wrap, worlds):
     weight = torch.nn.Parameter(torch.ones(3))
-    with wrap(World(), torch.optim.SGD([weight], lr=0.1)):
+    with wrap(worlds(1, 1)[0], torch.optim.SGD([weight], lr=0.1)):
         weight.data = torch.ones(4)
         with pytest.raises(ConfigError, match="convert"):
             weight.sum().backward()

@@ -13,13 +13,14 @@ from smbox_torch.averaging.sync_group import SyncGroup
 from smbox_torch.world import World
 
 
-def only_rank() -> tuple[torch.nn.Sequential, SyncGroup]:
+@pytest.fixture
+def only_rank(worlds) -> tuple[torch.nn.Sequential, SyncGroup]:
     net = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.Tanh(), torch.nn.Linear(5, 1))
-    return net, SyncGroup(torch.optim.SGD(net.parameters(), lr=0.1), net, world=World())
+    return net, SyncGroup(torch.optim.SGD(net.parameters(), lr=0.1), net, world=worlds(1, 1)[0])
 
 
-def test_a_forked_child_is_not_the_rank_of_its_parent(monkeypatch):
-    net, group = only_rank()
+def test_a_forked_child_is_not_the_rank_of_its_parent(only_rank, monkeypatch):
+    net, group = only_rank
     with group:
         net(torch.randn(4, 6)).sum().backward()
         with monkeypatch.context() as child:
@@ -31,8 +32,8 @@ def test_a_forked_child_is_not_the_rank_of_its_parent(monkeypatch):
         group.step()
 
 
-def test_gradients_that_torch_moved_out_of_the_shared_memory_are_noticed():
-    net, group = only_rank()
+def test_gradients_that_torch_moved_out_of_the_shared_memory_are_noticed(only_rank):
+    net, group = only_rank
     with group:
         net(torch.randn(4, 6)).sum().backward()
         net[0].weight.grad.share_memory_()
@@ -43,10 +44,10 @@ def test_gradients_that_torch_moved_out_of_the_shared_memory_are_noticed():
 
 
 @pytest.mark.filterwarnings("ignore:Using backward")  # torch's, of create_graph
-def test_no_graph_grows_in_the_shared_gradients():
+def test_no_graph_grows_in_the_shared_gradients(worlds):
     net = torch.nn.Linear(6, 5)
     net.weight.data = net.weight.data.t().contiguous().t()  # its gradient is not shared
-    group = SyncGroup(torch.optim.SGD(net.parameters(), lr=0.1), net, world=World())
+    group = SyncGroup(torch.optim.SGD(net.parameters(), lr=0.1), net, world=worlds(1, 1)[0])
     with group:
         for _ in range(2):
             group.zero_grad()
@@ -55,10 +56,10 @@ def test_no_graph_grows_in_the_shared_gradients():
             group.step()
 
 
-def test_a_gradient_has_the_strides_of_its_parameter():
+def test_a_gradient_has_the_strides_of_its_parameter(worlds):
     """torch's fused optimizers on the CPU pair elements by their place in memory."""
     trained = []
-    for wrap in (lambda sgd: sgd, lambda sgd: SyncGroup(sgd, world=World())):
+    for wrap in (lambda sgd: sgd, lambda sgd: SyncGroup(sgd, world=worlds(1, 1)[0])):
         weight = torch.nn.Parameter(torch.arange(6.0).view(2, 3).t())
         optimizer = wrap(torch.optim.SGD([weight], lr=0.1, fused=True))
         for _ in range(2):
@@ -91,9 +92,9 @@ def test_ranks_of_another_host_are_named_by_their_rank_in_the_run(worlds, each):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
-def test_a_model_that_was_converted_after_wrapping_is_noticed(dtype: torch.dtype):
+def test_a_model_that_was_converted_after_wrapping_is_noticed(only_rank, dtype: torch.dtype):
     """Its gradients were in the shared memory then, and torch converts them, too."""
-    net, group = only_rank()
+    net, group = only_rank
     with group:
         net(torch.randn(4, 6)).sum().backward()
         group.step()

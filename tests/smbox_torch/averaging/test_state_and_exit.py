@@ -10,9 +10,9 @@ from smbox_torch import SyncGroup
 from smbox_torch.world import World
 
 
-def wrapped(net: torch.nn.Module, world: World | None = None, **options) -> SyncGroup:
+def wrapped(net: torch.nn.Module, world: World, **options) -> SyncGroup:
     sgd = torch.optim.SGD(net.parameters(), lr=0.5)
-    return SyncGroup(sgd, world=World() if world is None else world, **options)
+    return SyncGroup(sgd, world=world, **options)
 
 
 def step(optimizer: SyncGroup, net: torch.nn.Module) -> None:
@@ -21,9 +21,9 @@ def step(optimizer: SyncGroup, net: torch.nn.Module) -> None:
     optimizer.step()
 
 
-def test_a_state_stays_as_it_was_saved_and_is_loaded_before_the_first_step():
+def test_a_state_stays_as_it_was_saved_and_is_loaded_before_the_first_step(worlds):
     net, other = (torch.nn.Linear(3, 1, bias=False) for _ in range(2))
-    with wrapped(net) as optimizer, wrapped(other) as resumed:
+    with wrapped(net, worlds(1, 1)[0]) as optimizer, wrapped(other, worlds(1, 1)[0]) as resumed:
         saved, before = optimizer.state_dict(), net.weight.tolist()
         step(optimizer, net)
         resumed.load_state_dict(saved)
@@ -32,19 +32,19 @@ def test_a_state_stays_as_it_was_saved_and_is_loaded_before_the_first_step():
         assert torch.equal(other.weight, net.weight)
 
 
-def test_a_state_without_buffers_leaves_those_of_the_model():
+def test_a_state_without_buffers_leaves_those_of_the_model(worlds):
     net = torch.nn.Sequential(torch.nn.BatchNorm1d(3))
-    with wrapped(net) as optimizer:
+    with wrapped(net, worlds(1, 1)[0]) as optimizer:
         saved = optimizer.state_dict()
     net[0].running_mean.fill_(2.0)
-    with wrapped(net, model=net) as optimizer:
+    with wrapped(net, worlds(1, 1)[0], model=net) as optimizer:
         optimizer.load_state_dict(saved)
     assert net[0].running_mean.tolist() == [2.0] * 3
 
 
-def test_a_block_without_averaging_may_contain_another():
+def test_a_block_without_averaging_may_contain_another(worlds):
     net = torch.nn.Linear(3, 1)
-    with wrapped(net) as optimizer:
+    with wrapped(net, worlds(1, 1)[0]) as optimizer:
         with optimizer.no_sync():
             with optimizer.no_sync():
                 pass

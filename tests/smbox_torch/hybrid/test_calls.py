@@ -146,7 +146,7 @@ def test_a_constructor_that_fails_late_leaves_no_hooks(worlds, monkeypatch):
     monkeypatch.setattr(hybrid, "GroupExchange", fail)
     x = torch.nn.Parameter(torch.ones(3))
     with pytest.raises(ConnectionError):
-        HybridSGD(torch.optim.SGD([x]), ModelBox(), "run", world=World())
+        HybridSGD(torch.optim.SGD([x]), ModelBox(), "run", world=worlds(1, 1)[0])
     assert not x._post_accumulate_grad_hooks
 
 

@@ -27,7 +27,6 @@ from smbox_torch import (
     SyncEASGD,
     SyncGroup,
 )
-from smbox_torch.world import World
 
 torch.set_num_threads(1)
 
@@ -104,11 +103,13 @@ def test_a_change_between_steps_is_pushed_once(kind: type, settings: dict, chang
 
 @pytest.mark.parametrize("change", BETWEEN)
 @pytest.mark.parametrize("kind", [SyncGroup, RingAllReduce, HybridSGD, Hogwild, HogwildPP])
-def test_a_change_between_steps_is_kept_where_there_is_one_model(kind: type, change, open_box):
+def test_a_change_between_steps_is_kept_where_there_is_one_model(
+    kind: type, change, open_box, worlds
+):
     args = () if kind in {SyncGroup, RingAllReduce} else (open_box(), "run")
     more = {"clusters": 1} if kind is HogwildPP else {}
     more |= {"period": 100} if kind is HybridSGD else {}
-    more |= {} if kind is Hogwild else {"world": World()}
+    more |= {} if kind is Hogwild else {"world": worlds(1, 1)[0]}
     model = ones()
     with kind(torch.optim.SGD(model.parameters(), lr=0.0), *args, **more) as opt:
         assert changed_after_two_steps(opt, model, change) == 10

@@ -17,6 +17,8 @@ from smbox_torch.world import World
 
 pytestmark = pytest.mark.shares
 
+ALONE = World(run_id=uuid.uuid4().hex)
+
 
 class NoRoom:
     """Makes one of the calls that create regions fail.
@@ -70,8 +72,8 @@ def test_a_constructor_that_fails_leaves_the_run(open_box, centered, monkeypatch
     [
         (SEASGD, {"workers": 1, "rank": 0, "increment": "mine"}),
         (Dogwild, {"workers": 1, "rank": 0}),
-        (HybridSGD, {"world": World()}),
-        (HogwildPP, {"world": World(), "clusters": 1, "state": "shared"}),
+        (HybridSGD, {"world": ALONE}),
+        (HogwildPP, {"world": ALONE, "clusters": 1, "state": "shared"}),
     ],
 )
 def test_so_does_one_with_other_regions(open_box, kind, options, monkeypatch):
@@ -80,7 +82,7 @@ def test_so_does_one_with_other_regions(open_box, kind, options, monkeypatch):
 
 @pytest.mark.parametrize(
     ("kind", "options"),
-    [(EASGD, {"workers": 1, "rank": 0}), (HybridSGD, {"world": World()})],
+    [(EASGD, {"workers": 1, "rank": 0}), (HybridSGD, {"world": ALONE})],
 )
 def test_so_does_one_that_can_start_no_thread(open_box, kind, options, monkeypatch):
     def make():

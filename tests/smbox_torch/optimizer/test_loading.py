@@ -238,10 +238,10 @@ def check_that_a_part_is_refused(opt):
 
 
 @pytest.mark.parametrize("kind", [SyncGroup, HybridSGD, RingAllReduce, Hogwild, HogwildPP])
-def test_states_have_that_form_without_a_center_too(kind: type, open_box):
+def test_states_have_that_form_without_a_center_too(kind: type, open_box, worlds):
     args = () if kind in {SyncGroup, RingAllReduce} else (open_box(), "run")
     more = {"clusters": 1} if kind is HogwildPP else {}
-    more |= {} if kind is Hogwild else {"world": World()}
+    more |= {} if kind is Hogwild else {"world": worlds(1, 1)[0]}
     model = network()
     with kind(torch.optim.SGD(model.parameters(), lr=0.1), *args, **more) as opt:
         assert list(opt.state_dict()) == KEYS

@@ -86,18 +86,16 @@ def expected() -> tuple[list[float], list[float]]:
     return evaluated, values(made)
 
 
-def averaging(box: smbox.Box, made: torch.nn.Module, kind: type) -> Any:
+def averaging(box: smbox.Box, made: torch.nn.Module, kind: type, world: World) -> Any:
     inner = ScheduleFree(made.parameters())
-    return (
-        kind(inner, world=World()) if kind is SyncGroup else kind(inner, box, "run", workers=1)
-    )
+    return kind(inner, world=world) if kind is SyncGroup else kind(inner, box, "run", workers=1)
 
 
 @pytest.mark.parametrize("kind", [SyncGroup, ParameterServer])
-def test_ranks_with_equal_parameters_evaluate_the_averaged_point(kind: type):
+def test_ranks_with_equal_parameters_evaluate_the_averaged_point(kind: type, worlds):
     made, evaluated = model(), expected()[0]
     with smbox.local(memory="64MiB") as box:
-        optimizer = averaging(box, made, kind)
+        optimizer = averaging(box, made, kind, worlds(1, 1)[0])
         for _ in range(2):
             epoch(made, optimizer)
         assert values(made) == pytest.approx(evaluated)
@@ -110,16 +108,16 @@ def test_ranks_with_equal_parameters_evaluate_the_averaged_point(kind: type):
 
 
 @pytest.mark.parametrize("kind", [SyncGroup, ParameterServer])
-def test_a_state_that_was_saved_between_eval_and_train_resumes(kind: type):
+def test_a_state_that_was_saved_between_eval_and_train_resumes(kind: type, worlds):
     made, evaluated = model(), expected()[0]
     with smbox.local(memory="64MiB") as box:
-        first = averaging(box, made, kind)
+        first = averaging(box, made, kind, worlds(1, 1)[0])
         epoch(made, first)
         state = copy.deepcopy(first.state_dict())
         first.finish()
     with smbox.local(memory="64MiB") as box:
         resumed = model()
-        second = averaging(box, resumed, kind)
+        second = averaging(box, resumed, kind, worlds(1, 1)[0])
         second.load_state_dict(state)
         epoch(resumed, second)
         second.finish()
@@ -144,10 +142,8 @@ def test_a_center_is_the_point_of_the_gradients_whatever_modes_are_called(calls:
 
 
 @pytest.mark.parametrize("kind", [Downpour, EASGD, HybridSGD])
-def test_after_finish_the_inner_mode_leaves_the_center(
-    kind: type,
-):
-    alone: dict[str, Any] = {"world": World()} if kind is HybridSGD else {"workers": 1}
+def test_after_finish_the_inner_mode_leaves_the_center(kind: type, worlds):
+    alone: dict[str, Any] = {"world": worlds(1, 1)[0]} if kind is HybridSGD else {"workers": 1}
     made, target = model(), model()
     with smbox.local(memory="64MiB") as box:
         optimizer = kind(ScheduleFree(made.parameters()), box, "run", **alone)
