@@ -1,9 +1,11 @@
 """Rounds of averaging: when backward returns, the gradients are the mean over all ranks.
 
 All classes that average gradients use this mechanism, with any implementation of ``mean``. A
-hook takes each gradient that autograd has finished. The first gradient of a backward pass
-registers a callback for its end, which waits for the mean. So clipping, gradient scalers and
-checks for infinities see the same gradients on all ranks, and all ranks step or none does.
+hook reports each gradient that autograd has finished. Other hooks of the parameter may run
+later and change the gradient, so it is taken when the next one is finished, or when backward
+ends. The first gradient of a backward pass registers a callback for its end, which waits for
+the mean. So clipping, gradient scalers and checks for infinities see the same gradients on all
+ranks, and all ranks step or none does.
 
 Every round compares the step counts of the ranks. The first round after a load or a write also
 compares their parameters and states (``equal_state``).
@@ -72,6 +74,7 @@ class GradientRounds:
         self._pid = os.getpid()
         self._members = range(len(parameters))
         self._missing = set(self._members)
+        self._ready: int | None = None  # finished and not taken: its hooks may still run
         self._started_s = 0.0
         self._hooks = [
             each.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
@@ -96,7 +99,7 @@ class GradientRounds:
         self._averaged = None
 
     def _on_gradient(self, index: int, parameter: torch.Tensor) -> None:
-        """Take the gradient that autograd has just finished."""
+        """Take the gradient before the one that autograd has just finished."""
         if not self.enabled:
             self.discard()  # the gradients are not the mean any more
             return
@@ -104,7 +107,7 @@ class GradientRounds:
             self._begin()
             # Public callbacks run per tensor; only the engine knows when backward is over.
             torch.autograd.Variable._execution_engine.queue_callback(self.finish)  # type: ignore[attr-defined,unused-ignore]  # noqa: SLF001
-        if index not in self._missing:
+        if index == self._ready or index not in self._missing:
             raise ConfigError(
                 "a second gradient of one parameter arrived before the first was averaged: this"
                 " backward runs a part of the model twice, or an earlier backward was"
@@ -113,8 +116,10 @@ class GradientRounds:
                 " synchronize(), which ends the round on all ranks, and zero_grad()",
                 shape=tuple(parameter.shape),
             )
-        self._mean.take(index)
-        self._missing.remove(index)
+        if self._ready is not None:
+            self._mean.take(self._ready)
+            self._missing.discard(self._ready)
+        self._ready = index
 
     def _demand_own_process(self) -> None:
         if os.getpid() != self._pid:
@@ -157,6 +162,7 @@ class GradientRounds:
                 for index in sorted(self._missing):
                     self._mean.take(index)
                 self._missing.clear()
+                self._ready = None
                 self._mean.finish()
                 if self._mean.is_any_due:
                     self._mean.compare(self.equal_state.digest())
