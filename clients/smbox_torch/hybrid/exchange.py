@@ -20,7 +20,7 @@ from smbox_torch.hybrid.root import HybridRoot
 from smbox_torch.optimizer.stats import Recorder
 from smbox_torch.world import World
 
-__all__ = ["GroupExchange"]
+__all__ = ["GroupExchange", "rounding_errors"]
 
 
 class GroupExchange:
@@ -125,3 +125,12 @@ class GroupExchange:
         self._parameters.close()
         for broadcast in self._broadcasts:
             broadcast.close()
+
+
+def rounding_errors(role: HybridRoot | HybridMember) -> list[torch.Tensor]:
+    """Return the rounding errors of a rank's master values, which all ranks have in common.
+
+    Those of a root that begins with an existing center are not zero.
+    """
+    masters = [each.master for each in (*role.flat_buffers(), *role.flat_statistics())]
+    return [each.rounding_error for each in masters if each.rounding_error is not None]

@@ -31,7 +31,7 @@ from smbox.errors import StepMismatchError, WorkerLostError
 from smbox_torch.averaging.mean import averaged
 from smbox_torch.averaging.sync_group import BUCKET_NBYTES, TIMEOUT_S, SyncGroup
 from smbox_torch.boxes import BoxLike
-from smbox_torch.hybrid.exchange import GroupExchange
+from smbox_torch.hybrid.exchange import GroupExchange, rounding_errors
 from smbox_torch.hybrid.groups import Groups, Run, find_placement
 from smbox_torch.hybrid.member import HybridMember
 from smbox_torch.hybrid.roles import ExchangeName, ExchangeSettings, create_role
@@ -111,6 +111,7 @@ class HybridSGD(SyncGroup):
         shared = f"hybrid-{zlib.crc32(name.encode()):08x}"
         with ExitStack() as undo:
             undo.callback(self._role.close, exchange=False)
+            self._told += rounding_errors(self._role)
             self._told[1].fill_(self._role.steps)
             super().__init__(
                 optimizer,

@@ -23,31 +23,30 @@ class Master:
     Attributes:
         wide: ``[P]`` of the master's dtype on the same device, as of the last :meth:`widen`;
             ``flat`` itself if it has that dtype.
+        rounding_error: ``[P]`` of the master's dtype on the same device, as of the last
+            :meth:`narrow`; None if ``flat`` has that dtype.
     """
 
     def __init__(self, flat: torch.Tensor, dtype: torch.dtype) -> None:
         self._flat = flat
         self.wide = flat.to(dtype)
-        self._rounding_error = None if self.wide is flat else torch.zeros_like(self.wide)
+        self.rounding_error = None if self.wide is flat else torch.zeros_like(self.wide)
 
     def values(self) -> torch.Tensor:
         """Return ``[P]`` of the master's dtype: the model's values plus the rounding errors.
 
-        A rounding error is dropped if it is too large for the value, which was then set by
-        other code.
+        A rounding error is dropped if the sum does not round to the model's value, which was
+        then set by other code: so ``narrow`` does not change a model with these values.
         """
-        if self._rounding_error is None:
+        if self.rounding_error is None:
             return self._flat
-        limits = torch.finfo(self._flat.dtype)
         values = self._flat.to(self.wide.dtype)
-        limit = values.abs().clamp_(min=limits.tiny).mul_(limits.eps)
-        return values.add_(
-            torch.where(self._rounding_error.abs() <= limit, self._rounding_error, 0.0)
-        )
+        exact = values + self.rounding_error
+        return torch.where(exact.to(self._flat.dtype) == self._flat, exact, values)
 
     def widen(self) -> None:
         """Copy :meth:`values` to ``wide``."""
-        if self._rounding_error is not None:
+        if self.rounding_error is not None:
             self.wide.copy_(self.values())
 
     def narrow(self) -> None:
@@ -57,7 +56,7 @@ class Master:
             ConfigError: a finite value is too large for the model's dtype; the model is
                 unchanged.
         """
-        if self._rounding_error is not None and self.wide.numel():
+        if self.rounding_error is not None and self.wide.numel():
             ends = torch.stack(self.wide.aminmax())
             if (ends.to(self._flat.dtype).isinf() & ends.isfinite()).any():
                 raise ConfigError(
@@ -67,7 +66,7 @@ class Master:
                     largest=ends.abs().max().item(),
                 )
             self._flat.copy_(self.wide)
-            torch.sub(self.wide, self._flat, out=self._rounding_error)
+            torch.sub(self.wide, self._flat, out=self.rounding_error)
 
     def subtract(self, move: torch.Tensor) -> None:
         """Subtract ``move``, ``[P]`` of the master's dtype on any device; then ``narrow``."""

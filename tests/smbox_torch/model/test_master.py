@@ -54,6 +54,16 @@ def test_what_rounding_left_out_of_a_value_is_dropped_with_the_value():
     assert master.values().tolist() == [1.0 + 2.0**-8, 0.25]
 
 
+def test_values_round_to_those_of_the_model():
+    """Also where a step of the model halved the distance between two values of its dtype."""
+    flat = torch.full((1,), 2.0, dtype=torch.bfloat16)
+    master = Master(flat, torch.float32)
+    master.wide.add_(2.0**-7)
+    master.narrow()
+    flat.fill_(1.0)
+    assert master.values().tolist() == [1.0]
+
+
 def test_an_infinite_value_stays_infinite():
     flat = torch.ones(2, dtype=torch.float16)
     Master(flat, torch.float32).subtract(torch.tensor([0.5, torch.inf]))
