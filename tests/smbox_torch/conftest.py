@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -20,6 +21,7 @@ import smbox
 import smbox_torch
 from smbox import Box
 from smbox.errors import WorkerLostError
+from smbox.testing.quadratic import Descent
 from smbox.testing.solo import solo_box, solo_boxes
 from smbox_torch import SandblasterWorker
 from smbox_torch.world import World
@@ -164,6 +166,23 @@ def run_gloo(preloaded: str, tmp_path: Path) -> Callable[[str], list[list[str]]]
         return [[line for line in each if not line.startswith("[Gloo]")] for each in lines]
 
     return run
+
+
+@pytest.fixture(params=["center_into", "eval"])
+def evaluated(request: pytest.FixtureRequest) -> Callable[[Descent], np.ndarray]:
+    """``evaluated(descent)``: the center, as a worker of SEASGD evaluates it."""
+
+    def evaluate(one: Descent) -> np.ndarray:
+        if request.param == "center_into":
+            target = torch.nn.ParameterList([torch.zeros_like(one.x)])
+            one.optimizer.center_into(target)
+            return target[0].detach().numpy()
+        one.optimizer.eval()
+        values = one.values()
+        one.optimizer.train()
+        return values
+
+    return evaluate
 
 
 @pytest.fixture(autouse=True, scope="module")

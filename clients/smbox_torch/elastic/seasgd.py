@@ -37,6 +37,7 @@ from smbox_torch.elastic.center_add import CenterAdd, check_increment, create_in
 from smbox_torch.elastic.elastic import ElasticOptimizer
 from smbox_torch.elastic.stability import warn_if_unstable
 from smbox_torch.elastic.unfused import UnfusedExchange
+from smbox_torch.optimizer.center import Center
 from smbox_torch.optimizer.options import BoxOptions
 
 __all__ = ["SEASGD"]
@@ -111,6 +112,10 @@ class SEASGD(ElasticOptimizer):
     def _extra_state(self) -> dict[str, Any]:
         self._adding.finish()
         return super()._extra_state()
+
+    def _evaluated_center(self) -> Center:
+        self._adding.finish()  # the center lacks this worker's last move until then
+        return super()._evaluated_center()
 
     def _share(self) -> None:
         self.exchange()

@@ -78,10 +78,10 @@ class SeasgdRoot(HybridRoot):
         self._adding.finish()
         super().wait_for_groups(timeout_s)
 
-    def load_state_dict(self, state_dict: dict[str, Any], *, force: bool = False) -> None:
-        """Resume from the ``state_dict`` of a rank, after the add in flight has finished."""
+    def _await_exchange(self) -> None:
+        """Wait until the center has the last move."""
         self._adding.finish()
-        super().load_state_dict(state_dict, force=force)
+        super()._await_exchange()
 
     def _extra_state(self) -> dict[str, Any]:
         self._adding.finish()

@@ -135,6 +135,17 @@ def test_a_state_is_taken_and_loaded_after_the_add_under_way(waiting_opens, load
     )
 
 
+def test_a_center_is_evaluated_after_the_add_under_way(waiting_opens, evaluated):
+    box = HeldBox()
+    one = worker(0, box, period=1)
+    one.run()  # its add is held
+    waiting_opens(box.gate)
+    found = evaluated(one)
+    box.gate.set()
+    one.optimizer.close(exchange=False)
+    np.testing.assert_array_equal(found, box.attach("run.float32").get())
+
+
 class TurnBox(ModelBox):
     """Verbs of the clients happen one at a time, in an order drawn from a seed.
 

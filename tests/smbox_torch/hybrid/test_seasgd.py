@@ -160,6 +160,15 @@ def test_a_group_reads_no_center_that_lacks_its_own_add(worlds):
     assert ops == ["get", "accumulate"] * 3
 
 
+def test_a_root_evaluates_a_center_that_has_its_own_add(worlds, evaluated):
+    box = HookedBox(lambda: threading.Event().wait(0.05))  # longer than a read
+    one = hybrid(worlds(1, 1)[0], box, overlap=True, period=1)
+    one.run()
+    found = evaluated(one)
+    one.optimizer.close(exchange=False)
+    np.testing.assert_array_equal(found, center(box))
+
+
 @pytest.mark.parametrize("overlap", [False, True])
 def test_a_run_resumes_exactly_on_all_ranks(worlds, each, overlap: bool):
     box, again, saved = ModelBox(), ModelBox(), {}
