@@ -72,6 +72,7 @@ USES = {
     "Subscriber": smbox_torch.Subscriber,
     "measure": lambda box, name: topology.measure(box, name, world=ALONE),
 }
+NOT_RUNS = {"SyncGroup", "Stopping", "Publisher", "Subscriber", "measure"}
 
 
 @pytest.mark.parametrize("use", USES.values(), ids=USES)
@@ -81,6 +82,21 @@ def test_a_name_that_cannot_be_is_refused_and_nothing_is_made(node, use, name, k
     with pytest.raises(kind, match=says):
         use(node, name)
     assert node.regions() == before
+
+
+@pytest.mark.parametrize("part", ["cluster0", "group1", "members", "topology", "state.step"])
+@pytest.mark.parametrize("kind", sorted(USES.keys() - NOT_RUNS))
+def test_a_run_has_no_name_that_another_run_gives_to_a_part(node, kind, part):
+    before = node.regions()
+    with pytest.raises(ConfigError, match=r"a part of the run 'a\.run'"):
+        USES[kind](node, f"a.run.{part}")
+    assert node.regions() == before
+
+
+def test_a_name_may_have_a_dot_and_a_number(node):
+    for name in ("trial.0", "group1", "members.of.a.club"):
+        with USES["Hogwild"](node, name):
+            pass
 
 
 @pytest.mark.parametrize("kind", ["SyncGroup", "HybridSGD"])

@@ -132,7 +132,7 @@ class HogwildPP(Hogwild):
         zeros = torch.zeros(ring_words(clusters), dtype=torch.int64, device="cpu")
         (words,) = share(box, f"{name}.ring", [zeros])
         self._words = words
-        self._following_phase = Phase(box, f"{name}.{(self.cluster + 1) % clusters}")
+        self._following_phase = Phase(box, _name_of(name, (self.cluster + 1) % clusters))
         self._old = [torch.clone(weights) for weights in self._views.parameters]
         self._keep = -1  # steps until the token is passed on; -1: no exchange with it yet
         # The last step of the constructor: the others expect this leader to pass the token on.
@@ -140,7 +140,7 @@ class HogwildPP(Hogwild):
 
     def _own_name(self, name: str) -> str:
         """Return the name of the cluster."""
-        return f"{name}.{self.cluster}"
+        return _name_of(name, self.cluster)
 
     def _map(self, box: Box, name: str) -> ModelTensors:
         """Create or map the models of all clusters, with the first worker's values."""
@@ -202,6 +202,11 @@ class HogwildPP(Hogwild):
         """Make the token skip this cluster."""
         if self._ring is not None:
             self._ring.leave()
+
+
+def _name_of(name: str, cluster: int) -> str:
+    """Return the name under which the workers of a cluster share its state and phase."""
+    return f"{name}.cluster{cluster}"
 
 
 def _cluster_of(rank: int, clusters: int, world: World) -> int:

@@ -11,7 +11,6 @@ import torch.distributed as dist
 
 from smbox import Box
 from smbox.errors import ConfigError, RegionNotFoundError
-from smbox.head import check_prefix
 from smbox_torch.averaging.box_group import AnyGroup, BoxGroup
 from smbox_torch.averaging.sync_group import check_timing
 from smbox_torch.boxes import BoxLike
@@ -21,7 +20,7 @@ from smbox_torch.hybrid.root import groups_of
 from smbox_torch.topology.choice import choose
 from smbox_torch.topology.hierarchy import Topology
 from smbox_torch.topology.measuring import boxes_of, measure
-from smbox_torch.workers.claim import claim_of
+from smbox_torch.workers.claim import check_run_name, claim_of
 from smbox_torch.world import World
 
 __all__ = ["Groups", "Placement", "Run", "find_placement"]
@@ -57,7 +56,7 @@ class Run:
     bucket_nbytes: int
 
     def __post_init__(self) -> None:
-        check_prefix(self.name)
+        check_run_name(self.name)
         check_timing(self.bucket_nbytes, self.timeout_s)
 
 

@@ -9,12 +9,12 @@ from typing import Final
 import torch
 
 from smbox.errors import ConfigError, LayoutMismatchError
-from smbox.head import check_prefix
 from smbox_torch.adapter import dtype_name
 from smbox_torch.checks import whole
 from smbox_torch.pipeline.agreement import Settings
 from smbox_torch.pipeline.ring import TensorSpec
 from smbox_torch.pipeline.schedule import SCHEDULES
+from smbox_torch.workers.claim import check_run_name
 
 __all__ = [
     "StageLike",
@@ -43,7 +43,7 @@ def check_stages(name: str, stages: object, stage: object) -> tuple[int, int | N
         ConfigError: ``name`` is not a valid name, ``stages`` is not a list, or ``stage`` is
             not the number of a stage.
     """
-    check_prefix(name)
+    check_run_name(name)
     if not isinstance(stages, Sequence | torch.nn.Sequential | torch.nn.ModuleList):
         raise ConfigError(
             "stages must be a list of modules, or of functions that return a module",

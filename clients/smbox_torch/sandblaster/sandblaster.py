@@ -22,12 +22,12 @@ import numpy as np
 import torch
 
 from smbox.errors import SmboxError
-from smbox.head import check_prefix
 from smbox_torch.boxes import check_box
 from smbox_torch.checks import lease, seconds
 from smbox_torch.sandblaster.node_lbfgs import NodeLBFGS
 from smbox_torch.sandblaster.scheduler import PortionScheduler, check_counts
 from smbox_torch.sandblaster.worker import single_buffer
+from smbox_torch.workers.claim import check_run_name
 from smbox_torch.workers.joining import LEASE_S
 
 __all__ = ["Sandblaster", "SandblasterStep"]
@@ -105,7 +105,7 @@ class Sandblaster:
         lease_s: float = LEASE_S,
     ) -> None:
         check_box(box)
-        check_prefix(name)
+        check_run_name(name)
         portions, workers = check_counts(portions, workers)
         lease_s = lease(lease_s)
         self._flat = single_buffer(parameters)

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 
 from smbox.errors import ConfigError
-from smbox.head import check_prefix
 from smbox_torch.boxes import check_box
 from smbox_torch.checks import check_parameters, seconds, whole
 from smbox_torch.model.flat import FlatBuffer, FlatParameters
 from smbox_torch.sandblaster.tickets import Tickets
+from smbox_torch.workers.claim import check_run_name
 
 __all__ = ["SandblasterWorker", "single_buffer"]
 
@@ -48,7 +48,7 @@ class SandblasterWorker:
         timeout_s: float = 300.0,
     ) -> None:
         check_box(box)
-        check_prefix(name)
+        check_run_name(name)
         rank, timeout_s = whole("rank", rank, least=0), seconds("timeout_s", timeout_s)
         self.computed = 0
         self._flat = single_buffer(parameters, gradients=True)

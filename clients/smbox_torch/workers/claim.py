@@ -8,6 +8,7 @@ A region ``NAME.algorithm`` of 512 bytes holds them as text. Its first contents 
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -19,17 +20,35 @@ from smbox.errors import ConfigError, LayoutMismatchError
 from smbox.head import check_prefix
 from smbox_torch.boxes import BoxLike, check_box
 
-__all__ = ["claim", "claim_of"]
+__all__ = ["check_run_name", "claim", "claim_of"]
 
 RECORD_NBYTES: Final = 512
 NOTHING: Final[Mapping[str, object]] = {}
 UNKNOWN: Final = "-"
 
-PARTS: Final = frozenset(
-    {"average", "buffers", "gradients", "stop", "velocity"}
-    | {f"gradient{turn}" for turn in range(3)}
+_PART: Final = re.compile(
+    r"(?P<run>.+)\.(?P<part>average|buffers|gradients|gradient\d|velocity|ring|stop|members|met"
+    r"|cluster\d+|group\d+|(state|topology)(\.[^.]+)?)",
+    re.DOTALL,
 )
-"""Last words of names of parts of a run; such a part has regions that a run also has."""
+"""Names of parts of a run, which have regions or members of their own, as a run has."""
+
+
+def check_run_name(name: str) -> None:
+    """Check the name of a run.
+
+    Raises:
+        TypeError, LimitError: the name is not valid.
+        ConfigError: the name is not valid, or a run gives it to a part of itself.
+    """
+    check_prefix(name)
+    found = _PART.fullmatch(name)
+    if found is not None:
+        raise ConfigError(
+            f"names that end with .{found['part']} are reserved for a part of the run"
+            f" {found['run']!r}: choose another name",
+            name=name,
+        )
 
 
 def claim(
@@ -52,21 +71,14 @@ def claim(
         order: the parameters' names and their order, see ``order_of``; None: unknown.
 
     Raises:
-        TypeError, LimitError, ConfigError: ``box`` is not a box, the name is not valid or ends
-            with a word of PARTS, or another algorithm, other settings or another order of the
+        TypeError, LimitError, ConfigError: ``box`` is not a box, the name is not valid, see
+            ``check_run_name``, or another algorithm, other settings or another order of the
             same names use it; nothing was changed.
         LayoutMismatchError: the same algorithm uses the name with another model; nothing was
             changed.
     """
     check_box(box)
-    check_prefix(name)
-    run, _, part = name.rpartition(".")
-    if run and part in PARTS:
-        raise ConfigError(
-            f"names that end with .{part} are reserved for a part of the run {run!r}: choose"
-            " another name",
-            name=name,
-        )
+    check_run_name(name)
     layout = [(tuple(tensor.shape), str(tensor.dtype)) for tensor in tensors]
     pairs = [f"{key}={value}" for key, value in sorted(settings.items())]
     checksum = f"{zlib.crc32(repr(layout).encode()):08x}"

@@ -13,6 +13,7 @@ from smbox_torch import (
     Dogwild,
     Downpour,
     Hogwild,
+    HogwildPP,
     MDownpour,
     MVADownpour,
     ParameterServer,
@@ -88,6 +89,18 @@ def test_a_run_cannot_have_the_name_of_a_part_of_another_run(kind):
     for part in {*parts, "a.run.stop"}:  # Stopping joins it as a run
         with pytest.raises(ConfigError, match=r"a part of the run 'a\.run': choose another"):
             EASGD(sgd(parameter()), box, part, workers=1)
+
+
+def test_nor_that_of_a_cluster_or_its_state(open_box, worlds):
+    net, box = network(), open_box()
+    adam, settings = torch.optim.Adam(net.parameters()), {"clusters": 1, "state": "shared"}
+    with HogwildPP(adam, box, "a.run", model=net, world=worlds(1, 1)[0], **settings):
+        names = [region.name for region in box.regions()]
+    parts = {name.rpartition(".")[0] for name in names} - {"a.run"}
+    assert {"a.run.ring", "a.run.cluster0", "a.run.cluster0.state.exp_avg"} <= parts
+    for part in parts:
+        with pytest.raises(ConfigError, match=r"a part of the run 'a\.run"):
+            Hogwild(sgd(parameter()), open_box(), part)
 
 
 @pytest.mark.parametrize(
