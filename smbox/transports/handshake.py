@@ -78,9 +78,12 @@ def _mechanism_at(address: str, deadline_s: float) -> bytes | None:
     """Return the peer's authentication mechanism; None if the peer sends no greeting."""
     greeting = b""
     try:
-        with socket.socket(family_of(address)) as peer:
+        # ``connect`` itself would drop the scope of a link-local address (fe80::1%eth0).
+        found = socket.getaddrinfo(*peer_of(address), family_of(address), socket.SOCK_STREAM)
+        family, *_, resolved = found[0]
+        with socket.socket(family) as peer:
             peer.settimeout(left_s(deadline_s))
-            peer.connect(peer_of(address))
+            peer.connect(resolved)
             peer.sendall(SIGNATURE)
             while len(greeting) < GREETING_NBYTES:
                 peer.settimeout(left_s(deadline_s))

@@ -7,6 +7,7 @@ import math
 import socket
 import threading
 import time
+from pathlib import Path
 
 import pytest
 import zmq
@@ -50,7 +51,12 @@ def test_a_deadline_ends_a_look_at_a_greeting_that_never_ends(dripping):
 
 def test_a_name_server_that_does_not_answer_keeps_nobody_waiting(monkeypatch):
     answers = threading.Event()
-    monkeypatch.setattr(socket.socket, "connect", lambda *_: answers.wait(20.0))
+
+    def look_up(*_):
+        answers.wait(20.0)
+        raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
     began_s = time.monotonic()
     assert handshake_error("tcp://node:5555", None, began_s + 0.1) is None
     assert time.monotonic() - began_s < PROBE_S / 2
@@ -59,6 +65,23 @@ def test_a_name_server_that_does_not_answer_keeps_nobody_waiting(monkeypatch):
 
 def test_a_name_that_no_host_can_have_is_no_failure():
     assert handshake_error("tcp://a..b:5555", None, math.inf) is None
+
+
+def served_at(host):
+    """Return a server at an address of this host, with its scope (``fe80::1%eth0``)."""
+    family, *_, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+    return socket.create_server(address, family=family)
+
+
+def link_local_address():
+    """Return a link-local address with its scope; without one, one that cannot be bound."""
+    with contextlib.suppress(OSError):  # without IPv6 the kernel has no such list
+        for line in Path("/proc/net/if_inet6").read_text().splitlines():
+            digits, _, _, scope, _, interface = line.split()
+            if scope == "20":
+                host = socket.inet_ntop(socket.AF_INET6, bytes.fromhex(digits))
+                return f"{host}%{interface}"
+    return "fe80::1%lo"
 
 
 def greeting(mechanism):
@@ -71,8 +94,7 @@ def greeted():
     with contextlib.ExitStack() as stack:
 
         def at(text, host="127.0.0.1", times=1):
-            family = socket.AF_INET6 if ":" in host else socket.AF_INET
-            server = stack.enter_context(socket.create_server((host, 0), family=family))
+            server = stack.enter_context(served_at(host))
 
             def greet():
                 for _ in range(times):
@@ -94,14 +116,14 @@ def key():
     return ClientKey(own[0].decode(), own[1].decode(), name="me", node=node.decode())
 
 
-@pytest.fixture(params=["127.0.0.1", "::1"])
+@pytest.fixture(params=["127.0.0.1", "::1", "link-local"])
 def host(request):
-    family = socket.AF_INET6 if ":" in request.param else socket.AF_INET
+    host = link_local_address() if request.param == "link-local" else request.param
     try:
-        socket.create_server((request.param, 0), family=family).close()
+        served_at(host).close()
     except OSError:
         pytest.skip("this host has no such address")
-    return request.param
+    return host
 
 
 def test_a_client_without_a_key_is_told_to_get_one(greeted, host):
@@ -111,11 +133,11 @@ def test_a_client_without_a_key_is_told_to_get_one(greeted, host):
 
 def test_what_listens_at_an_address_of_the_other_family_is_not_asked(greeted, monkeypatch):
     """A client without a key was told to get one for a node that ZeroMQ does not connect to."""
+    address = greeted(greeting(b"CURVE"))
     found = socket.getaddrinfo
     monkeypatch.setattr(  # a name with both addresses, as localhost on most distributions
         socket, "getaddrinfo", lambda _, port, *rest: found("127.0.0.1", port, *rest)
     )
-    address = greeted(greeting(b"CURVE"))
     assert handshake_error(address.replace("127.0.0.1", "[::1]"), None, math.inf) is None
     assert isinstance(handshake_error(address, None, math.inf), AccessDeniedError)
 
