@@ -15,6 +15,7 @@ and tells all others by a message that is forwarded around the ring.
 
 from __future__ import annotations
 
+import ipaddress
 import struct
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -49,6 +50,10 @@ class Ring:
         host: address of this host that the previous worker can reach; of IPv6 in brackets.
             Messages are not authenticated, so it must be on a trusted network.
         timeout_s: seconds without a message after which a neighbour counts as lost.
+
+    Raises:
+        ConfigError: the rank is not below the size, or ``check_reachable`` refuses the
+            addresses.
     """
 
     def __init__(
@@ -71,6 +76,7 @@ class Ring:
         try:
             port = self._before.bind_to_random_port(f"tcp://{host}")
             addresses = exchange(f"tcp://{host}:{port}")
+            check_reachable(addresses)
             self._next.connect(addresses[(rank + 1) % size])
         except BaseException:
             self.close()
@@ -193,3 +199,30 @@ class Ring:
             return
         self._before.disable_monitor()
         self._context.destroy()
+
+
+def check_reachable(addresses: Sequence[str]) -> None:
+    """Check that either all workers listen on loopback, or none.
+
+    Raises:
+        ConfigError: some do. The ring would wait until its timeout for their neighbours on
+            other hosts.
+    """
+    private = [rank for rank, address in enumerate(addresses) if _is_loopback(address)]
+    if 0 < len(private) < len(addresses):
+        raise ConfigError(
+            "a worker of the ring listens on loopback, where those on other hosts cannot reach"
+            " it: the master's name stands for a loopback address on its own host (127.0.1.1 in"
+            " /etc/hosts, for example). Set MASTER_ADDR, or SMBOX_MASTER_ADDR if it is set, to"
+            " the IP address by which all hosts reach rank 0",
+            rank=private[0],
+            address=addresses[private[0]],
+        )
+
+
+def _is_loopback(address: str) -> bool:
+    host = address.removeprefix("tcp://").rpartition(":")[0].strip("[]")
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:  # a name, which may be known on another host only
+        return host == "localhost"

@@ -83,14 +83,15 @@ class RingAllReduce(AveragingOptimizer):
             require gradients are averaged.
         model: also keep the buffers (batch norm) of this model equal on all ranks.
         world: rank and size of this process; None: as set by the launcher.
-        exchange: function by which the workers exchange addresses; None: torch's store at the
-            ``master_addr`` and ``master_port`` of ``world``.
+        exchange: function by which the workers of one host exchange addresses; None: torch's
+            store at the ``master_addr`` and ``master_port`` of ``world``.
         timeout_s: time after which a silent worker is considered lost, in seconds.
 
     Raises:
         ConfigError: rank and size of this process are unknown, a parameter cannot be averaged,
-            the workers' models differ, or several workers have neither ``exchange`` nor a
-            master that this host can reach; nothing was changed.
+            the workers' models differ, several workers have neither ``exchange`` nor a master
+            that this host can reach, or some listen on loopback and others not; nothing was
+            changed.
         WorkerLostError: a worker never arrived; nothing was changed.
     """
 

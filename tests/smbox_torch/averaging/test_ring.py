@@ -207,6 +207,21 @@ def test_impossible_places_are_refused():
         Ring(2, 2, lambda address: [address])
 
 
+@pytest.mark.parametrize("other", ["tcp://10.0.0.6:7", "tcp://[fd00::6]:7", "tcp://b:7"])
+def test_a_worker_on_loopback_among_workers_of_other_hosts_is_an_error(other: str):
+    """Debian resolves a host's own name to 127.0.1.1; the others waited for the timeout."""
+    for own in ("tcp://127.0.1.1:7", "tcp://[::1]:7", "tcp://localhost:7"):
+        with pytest.raises(ConfigError, match="MASTER_ADDR") as caught:
+            Ring(1, 3, lambda _, own=own: [other, other, own])
+        assert caught.value.facts["rank"] == 2
+        assert caught.value.facts["address"] == own
+
+
+def test_workers_of_one_host_may_all_be_on_loopback():
+    addresses = ["tcp://127.0.0.1:7", "tcp://[::1]:7", "tcp://localhost:7"]
+    Ring(0, 3, lambda _: addresses).close()
+
+
 def test_a_ring_that_finds_nobody_leaves_its_port():
     asked = []
 

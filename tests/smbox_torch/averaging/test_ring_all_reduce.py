@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import socket
 import subprocess
 import threading
+import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 
@@ -167,6 +169,32 @@ def test_workers_find_each_other_by_a_master_of_either_protocol(address: str):
         values = {one.values().tobytes() for one in pool.map(train, members)}
     kept_stores.clear()
     assert len(values) == 1
+
+
+def own_address() -> str:
+    """Return the address by which other hosts reach this one; nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 1))
+        except OSError:
+            pytest.skip("this host has no address but loopback")
+        return probe.getsockname()[0]
+
+
+def test_a_master_whose_own_host_calls_it_loopback_is_an_error_on_all_workers():
+    first = of_master("127.0.1.1")
+    other = dataclasses.replace(first, rank=1, local_rank=1, master_addr=own_address())
+
+    def refused(world: World) -> None:
+        with pytest.raises(ConfigError, match="MASTER_ADDR") as caught:
+            train(world)
+        assert caught.value.facts["rank"] == 0
+
+    began_s = time.monotonic()
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(refused, [first, other]))
+    kept_stores.clear()
+    assert time.monotonic() - began_s < LONG_S / 2
 
 
 def test_workers_that_exchange_addresses_themselves_need_no_master():
