@@ -6,6 +6,7 @@ python stub_slurm.py NAME ARGUMENTS; a file NAME in the PATH of a test calls it.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import signal
 import subprocess
@@ -15,7 +16,11 @@ NAME = "localhost"
 
 
 def srun(arguments: list[str]) -> int:
-    """Run the tasks of a step; return the highest exit code, as srun(1) does."""
+    """Run the tasks of a step; return the highest exit code, as srun(1) does.
+
+    A task has its own session: a signal to the job's processes does not reach it, but srun
+    forwards SIGTERM as SIGKILL. What remains when a task ends is killed.
+    """
     parser = argparse.ArgumentParser("srun", allow_abbrev=False)
     inherited = {name: os.environ.get(f"SLURM_{name}") for name in ("NNODES", "NTASKS")}
     parser.add_argument("--nodes", type=int, default=inherited["NNODES"])
@@ -31,19 +36,29 @@ def srun(arguments: list[str]) -> int:
     step = parser.parse_args(arguments)
     assert step.ntasks <= step.nodes * step.ntasks_per_node
     tasks = {
-        subprocess.Popen(step.command, env=os.environ | told(step, task)).pid
+        subprocess.Popen(
+            step.command, env=os.environ | told(step, task), start_new_session=True
+        ).pid
         for task in range(step.ntasks)
     }
+    signal.signal(signal.SIGTERM, lambda *_: [end(task, signal.SIGKILL) for task in tasks])
     highest = 0
     while tasks:
         ended, status = os.wait()
         tasks.remove(ended)
+        end(ended, signal.SIGKILL)
         code = os.waitstatus_to_exitcode(status)
         if code and step.kill_on_bad_exit:
             for task in tasks:
-                os.kill(task, signal.SIGTERM)
+                end(task, signal.SIGTERM)
         highest = max(highest, code if code >= 0 else 128 - code)
     return highest
+
+
+def end(task: int, by: signal.Signals) -> None:
+    """Send a signal to all processes of a task."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(task, by)
 
 
 def told(step: argparse.Namespace, task: int) -> dict[str, str]:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import signal
+import socket
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -44,8 +48,8 @@ with smbox.connect() as box, smbox.join(box, "run", expected=world.world_size) a
     place = world.rank, world.local_rank, world.group_rank, world.groups
     nodes = sorted({part.node for part in sums.parts})
     pathlib.Path(f"rank{world.rank}").write_text(f"{place} {sums.get().sum()} {nodes}")
-    if sys.argv[1] != "0" and world.rank == 1:
-        sys.exit(int(sys.argv[1]))
+    if sys.argv[1] == "7" and world.rank == 1:
+        sys.exit(7)
     if sys.argv[1] != "0" and os.environ["KILL_ON_BAD_EXIT"] == "1":
         box.counter("never").wait(at_least=1, timeout_s=1000.0)
 """
@@ -71,22 +75,34 @@ def job(tmp_path: Path, preloaded: str):
         "SLURM_JOB_ID": str(os.getpid()),
         "SLURM_SUBMIT_DIR": str(tmp_path),
         "SLURM_JOB_NODELIST": "localhost,localhost",
+        "SLURMD_NODENAME": "localhost",
         "SLURM_NNODES": "2",
         "SLURM_NTASKS": "4",
         "SLURM_NTASKS_PER_NODE": "2",
         "MEMORY": "16MiB",
     }
 
-    def run(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            ["timeout", "90", "bash", SCRIPT, *words],  # it ends all processes of the job
-            cwd=tmp_path,
-            env=environment | more,
-            capture_output=True,
-            text=True,
-            timeout=100,
-            check=False,
-        )
+    def run(
+        *words: str, until: Callable[[], bool] = lambda: False, **more: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Run the job; send SIGTERM to its processes when ``until`` holds, at the latest."""
+        with (tmp_path / "output").open("w+") as output:
+            child = subprocess.Popen(
+                ["bash", SCRIPT, *words],
+                cwd=tmp_path,
+                env=environment | more,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+            deadline_s = time.monotonic() + 90.0
+            while child.poll() is None and not until() and time.monotonic() < deadline_s:
+                time.sleep(0.05)
+            if child.poll() is None:
+                os.killpg(child.pid, signal.SIGTERM)
+            return subprocess.CompletedProcess(
+                words, child.wait(30.0), (tmp_path / "output").read_text()
+            )
 
     return run
 
@@ -105,14 +121,16 @@ def test_directives_are_documented_options():
 
 
 def test_options_of_srun_are_documented():
-    calls = re.findall(r"^srun ((?:.*\\\n)*.*?) bash -c", SCRIPT.read_text(), re.MULTILINE)
+    calls = re.findall(
+        r"^ *srun ((?:.*\\\n)*.*?) (?:bash|\"\$@)", SCRIPT.read_text(), re.MULTILINE
+    )
     assert len(calls) == 2
     assert {name for call in calls for name in re.findall(r"--([a-z-]+)", call)} == SRUN
 
 
 def test_workers_find_their_places_and_all_memory_nodes(job, tmp_path: Path):
     done = job("worker.py", "0", MEMORY_NODES="2", KILL_ON_BAD_EXIT="1")
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == 0, done.stdout
     said = [(tmp_path / f"rank{rank}").read_text() for rank in range(4)]
     assert said == [f"({rank}, {rank % 2}, {rank // 2}, 2) 64.0 [0, 1]" for rank in range(4)]
     assert not list(tmp_path.glob("smbox-*"))  # keys included
@@ -121,7 +139,7 @@ def test_workers_find_their_places_and_all_memory_nodes(job, tmp_path: Path):
 @pytest.mark.parametrize(("kills", "code"), [("0", 7), ("1", 143)])  # srun's is the highest
 def test_the_job_fails_with_a_worker_and_leaves_nothing(kills, code, job, tmp_path: Path):
     done = job("worker.py", "7", KILL_ON_BAD_EXIT=kills)
-    assert done.returncode == code, done.stdout + done.stderr
+    assert done.returncode == code, done.stdout
     assert (tmp_path / "rank1").read_text().endswith("[0]")
     assert not list(tmp_path.glob("smbox-*"))
 
@@ -129,7 +147,57 @@ def test_the_job_fails_with_a_worker_and_leaves_nothing(kills, code, job, tmp_pa
 def test_a_memory_node_that_does_not_start_ends_the_job(job, tmp_path: Path):
     done = job("worker.py", "0", MEMORY="plenty")
     assert done.returncode == 1
-    assert "plenty" in done.stderr
-    assert "memory node 0 did not start" in done.stderr
+    assert "plenty" in done.stdout
+    assert "memory node 0 did not start" in done.stdout
     assert not list(tmp_path.glob("*rank*"))
     assert not list(tmp_path.glob("smbox-*"))
+
+
+def test_a_job_whose_processes_all_get_sigterm_leaves_nothing(job, tmp_path: Path):
+    """As by scancel --full --signal=TERM: srun kills the memory nodes."""
+    done = job("worker.py", "wait", until=lambda: ranks(tmp_path) == 4, KILL_ON_BAD_EXIT="1")
+    assert ranks(tmp_path) == 4, done.stdout
+    assert not list(tmp_path.glob("smbox-*"))
+    assert not segments()
+
+
+def test_a_requeued_job_begins_anew(job, tmp_path: Path):
+    """Its first start was killed: its folder and the memory of its node are still there."""
+    left = tmp_path / f"smbox-{os.getpid()}"
+    (left / "keys").mkdir(parents=True)
+    (left / "done").touch()
+    (left / "ready.0").write_text('{"event": "ready", "address": "tcp://127.0.0.1:1"}')
+    memory = Path(f"/dev/shm/smbox.slurm-{os.getpid()}-0.region.000000000000")
+    memory.touch(0o600)
+    done = job("worker.py", "0", KILL_ON_BAD_EXIT="1", SLURM_RESTART_COUNT="1")
+    assert done.returncode == 0, done.stdout
+    assert ranks(tmp_path) == 4
+    assert not list(tmp_path.glob("smbox-*"))
+    assert not segments()
+
+
+def test_hosts_whose_own_name_is_loopback_take_the_address_of_a_route(job, tmp_path: Path):
+    """As on Debian (127.0.1.1), where other hosts cannot reach that address."""
+    other = "192.0.2.1"
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((other, 1))  # sends nothing
+        except OSError:
+            pytest.skip("this host has no address but loopback")
+        own = probe.getsockname()[0]
+    names = f'[ "$2" = localhost ] && echo 127.0.1.1 STREAM localhost || echo {other} STREAM'
+    (tmp_path / "bin" / "getent").write_text(f"#!/bin/sh\n{names}\n")
+    (tmp_path / "bin" / "getent").chmod(0o755)
+    said = "import os; print(*(os.environ['SMBOX_' + n] for n in ('MASTER_ADDR', 'ADDRESS')))"
+    (tmp_path / "worker.py").write_text(said)
+    done = job("worker.py", SLURM_JOB_NODELIST="localhost,other")
+    found = re.findall(rf"^{own} tcp://{own}:\d+$", done.stdout, re.MULTILINE)
+    assert len(found) == 4, done.stdout
+
+
+def ranks(folder: Path) -> int:
+    return len(list(folder.glob("rank?")))
+
+
+def segments() -> list[Path]:
+    return list(Path("/dev/shm").glob(f"smbox.slurm-{os.getpid()}-*"))
