@@ -10,9 +10,11 @@ from __future__ import annotations
 import fcntl
 import os
 import struct
+import threading
 import weakref
 from typing import Final
 
+from smbox.errors import parents_request
 from smbox.memory import layout
 from smbox.memory.segment import open_trusted
 
@@ -21,10 +23,18 @@ _FLOCK: Final = struct.Struct("hh4xqqi4x")
 assert _FLOCK.size == 32
 
 _OPEN: weakref.WeakSet[LockFile] = weakref.WeakSet()
+_OPENING: Final = threading.RLock()
+"""Held while a file is opened and added to ``_OPEN``; a fork waits for it."""
 
 
 class LockFile:
     """One open file description of a node's lock file. Threads must not share it.
+
+    In a forked child the file is closed. The child may be inside a call of its parent, if a
+    signal handler forked it: then no lock can be taken any more.
+
+    Attributes:
+        fd: the descriptor; -1: closed.
 
     Args:
         node: name of the memory node.
@@ -35,14 +45,24 @@ class LockFile:
     """
 
     def __init__(self, node: str, *, create: bool = False) -> None:
-        self.fd = open_trusted(layout.name_of(node, "locks"), os.O_CREAT if create else 0)
-        # Garbage collection closes the file too: a slot that it locked then counts as dead.
-        self._closing = weakref.finalize(self, os.close, self.fd)
-        self._closing.atexit = False
-        _OPEN.add(self)
+        owner = os.getpid()
+        with _OPENING:
+            self.fd = open_trusted(layout.name_of(node, "locks"), os.O_CREAT if create else 0)
+            # Garbage collection closes the file too: a slot that it locked then counts as dead.
+            self._closing = weakref.finalize(self, os.close, self.fd)
+            self._closing.atexit = False
+            _OPEN.add(self)
+        if os.getpid() != owner:  # a signal handler has forked meanwhile
+            self.close()
 
     def try_lock(self, byte: int) -> bool:
-        """Lock one byte without waiting; return whether this file holds the lock."""
+        """Lock one byte without waiting; return whether this file holds the lock.
+
+        Raises:
+            PeerLostError: this is a forked child, and the file its parent's.
+        """
+        if self.fd < 0:
+            raise parents_request()
         request = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0)
         try:
             fcntl.fcntl(self.fd, fcntl.F_OFD_SETLK, request)
@@ -52,8 +72,9 @@ class LockFile:
 
     def unlock(self, byte: int, count: int = 1) -> None:
         """Release ``count`` bytes from ``byte``."""
-        request = _FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, byte, count, 0)
-        fcntl.fcntl(self.fd, fcntl.F_OFD_SETLK, request)
+        if self.fd >= 0:
+            request = _FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, byte, count, 0)
+            fcntl.fcntl(self.fd, fcntl.F_OFD_SETLK, request)
 
     def is_held(self, byte: int) -> bool:
         """Return whether another open file holds the lock of this byte."""
@@ -71,9 +92,12 @@ def _close_all() -> None:
     """Close the parent's lock files in a forked child: the locks must end with the parent."""
     for locks in list(_OPEN):
         locks.close()
+    _OPENING.release()
 
 
-os.register_at_fork(after_in_child=_close_all)
+os.register_at_fork(
+    before=_OPENING.acquire, after_in_parent=_OPENING.release, after_in_child=_close_all
+)
 
 
 def take_node_lock(node: str) -> LockFile | None:

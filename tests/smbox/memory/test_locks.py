@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 
 import pytest
 
-from smbox.errors import SegmentError
-from smbox.memory import layout, segment
+from smbox.errors import PeerLostError, SegmentError
+from smbox.memory import layout, locks, segment
 from smbox.memory.journal import Writer
 from smbox.memory.locks import LockFile, take_node_lock
 from smbox.memory.node_memory import NodeMemory
@@ -83,6 +84,92 @@ def test_a_forked_child_does_not_keep_its_parents_lock(pair):
     os.waitpid(child, 0)
     os.close(writer)
     os.close(reader)
+
+
+def in_child(then):
+    """Fork a child that calls ``then()`` and waits to be killed; return its pid."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            then()
+            os.write(writer, b"x")
+            signal.pause()
+        finally:
+            os._exit(1)
+    os.close(writer)
+    is_well = os.read(reader, 1) == b"x"
+    os.close(reader)
+    if not is_well:
+        os.waitpid(child, 0)
+    assert is_well, "the child failed"
+    return child
+
+
+def end(child):
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+
+
+def test_a_fork_while_a_thread_opens_a_lock_file_leaves_the_child_none(
+    memory, pair, monkeypatch
+):
+    """The child kept the file, and its locks, as it was not noted among the open ones yet."""
+    opened, is_forked, made = threading.Event(), threading.Event(), []
+    open_trusted = locks.open_trusted
+
+    def slow(*arguments):
+        fd = open_trusted(*arguments)
+        opened.set()
+        is_forked.wait(0.2)  # the fork waits for this thread, so it comes later
+        return fd
+
+    monkeypatch.setattr(locks, "open_trusted", slow)
+    thread = threading.Thread(target=lambda: made.append(LockFile(memory.name)))
+    thread.start()
+    assert opened.wait(60.0)
+    child = in_child(lambda: None)
+    is_forked.set()
+    thread.join()
+    assert made[0].try_lock(5)
+    made[0].close()
+    is_free = pair[1].try_lock(5)
+    end(child)
+    assert is_free
+
+
+def test_a_fork_by_a_signal_handler_that_interrupts_an_open_leaves_the_child_none(
+    memory, pair, monkeypatch
+):
+    forked = []
+    open_trusted = locks.open_trusted
+
+    def interrupted(*arguments):
+        fd = open_trusted(*arguments)
+        monkeypatch.undo()
+        forked.append(os.fork())  # the child goes on with its parent's call
+        return fd
+
+    monkeypatch.setattr(locks, "open_trusted", interrupted)
+    reader, writer = os.pipe()
+    one = LockFile(memory.name)
+    if forked[0] == 0:
+        try:
+            with pytest.raises(PeerLostError, match="parent's"):
+                one.try_lock(5)
+            LockFile(memory.name).close()
+            os.write(writer, b"x")
+            signal.pause()
+        finally:
+            os._exit(1)
+    os.close(writer)
+    assert os.read(reader, 1) == b"x"
+    os.close(reader)
+    assert one.try_lock(5)
+    one.close()
+    is_free = pair[1].try_lock(5)
+    end(forked[0])
+    assert is_free
 
 
 def test_a_node_without_memory_has_no_locks():
