@@ -36,7 +36,9 @@ $(STAMP): pyproject.toml Makefile hatch_build.py
 	  echo "  sudo apt-get install -y python3-venv"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) $(TORCH)
-	$(PIP) $(TORCH) -e ".[$(EXTRAS)]"
+	$(PIP) $(TORCH) -e ".[$(EXTRAS)]" || { \
+	  echo "If posix_ipc could not be built, which has no wheels for Python 3.14 and newer:"; \
+	  echo "  sudo apt-get install -y gcc python3-dev"; exit 1; }
 	@$(BIN)/python -c 'import torchvision' 2>/dev/null || $(WITHOUT_OPERATORS)
 	@touch $(STAMP) $(BUILT)
 
