@@ -149,7 +149,7 @@ class Subscriber:
         end = asyncio.get_running_loop().run_in_executor(thread, self._pull, pull, POLL_S)
         thread.shutdown(wait=False)  # it ends with the pull
         try:
-            return await asyncio.shield(end)
+            await asyncio.wait([end])  # if it is cancelled, the pull is not
         except asyncio.CancelledError:
             pull.cancel()
             while not end.done():
@@ -157,6 +157,7 @@ class Subscriber:
                     await asyncio.wait([end])
             end.exception()  # retrieved, so that asyncio logs no warning
             raise
+        return end.result()
 
     def __iter__(self) -> Iterator[int]:
         """Pull each version that is newer than the last one; wait without a timeout; never end.
