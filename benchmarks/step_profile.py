@@ -15,12 +15,16 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import CodeType, FrameType
 from typing import Final
 
 INTERVAL_S: Final = 2e-4
 TRAINING: Final = "training"
 PYTHON: Final = "Python"
+
+CLONE: Final = str(Path(__file__).parents[1])
+"""Its own name, which may be smbox, says nothing about a file in it."""
 
 PLACES: Final = (
     ("/torch/optim/", TRAINING),  # the optimizer inside, which the wrapper calls
@@ -84,7 +88,7 @@ def category_of(frame: FrameType | None) -> str:
     if frame is not None and frame.f_lasti <= _begin_of(frame.f_code):
         frame = frame.f_back  # it has only just been called: the time is its caller's
     while frame is not None:
-        file = frame.f_code.co_filename
+        file = frame.f_code.co_filename.removeprefix(CLONE)
         for part, category in PLACES:
             if part in file:
                 return category

@@ -45,6 +45,21 @@ def test_the_innermost_file_decides():
     assert category_of(framed("/x/smbox_torch/optimizer/wrapper.py", optimizer)) == "training"
 
 
+@pytest.mark.parametrize(
+    ("path", "category"), [("mine.py", "training"), ("smbox/region.py", "exchange")]
+)
+def test_a_clone_may_be_called_smbox(monkeypatch, path: str, category: str):
+    class Outermost:
+        """A frame that nobody called."""
+
+        f_lasti = 100
+        f_code = framed(f"/x/smbox/{path}").f_code
+        f_back = None
+
+    monkeypatch.setattr(step_profile, "CLONE", "/x/smbox")
+    assert category_of(Outermost()) == category
+
+
 def test_the_time_before_a_call_is_the_callers():
     frame = framed("/x/smbox/region.py")
 
