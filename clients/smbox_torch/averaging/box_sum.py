@@ -25,7 +25,7 @@ import numpy as np
 import torch
 
 from smbox.deadline import left_s
-from smbox.errors import RequestTimeoutError, SmboxError, WorkerLostError
+from smbox.errors import LeaseLostError, RequestTimeoutError, SmboxError, WorkerLostError
 from smbox_torch.adapter import as_array, dtype_name
 from smbox_torch.averaging.meeting import COLUMNS as MEETING_COLUMNS, Meeting
 from smbox_torch.averaging.packed import packed_nbytes
@@ -89,7 +89,7 @@ class BoxSum:
         self._poll_s = min(team.poll_s, POLL_S)
         self.have_begun = False
         came = self._region("came", (self.size, COLUMNS), "int64")
-        self._starts = Starts(came, self.rank)
+        self._starts = Starts(came, team)
         self._ended = self._region("ended", (self.size,), "int64")
         self._end(0)
 
@@ -116,6 +116,7 @@ class BoxSum:
                 self._state.append(self._region(f"state{turn}", (self.size, m), "uint8"))
 
     def _end(self, word: int) -> None:
+        self._starts.check()  # the word would be taken for that of a later worker of this rank
         self._ended[self.rank : self.rank + 1].put(np.array([word], np.int64))
         self._word = word
 
@@ -196,6 +197,7 @@ class BoxSum:
         Raises:
             StepMismatchError: a worker has finished; x is as before the step.
             WorkerLostError: a worker died or left; x is as before the step.
+            LeaseLostError: another process has this worker's rank; x is as before the step.
             RequestTimeoutError: a worker did not arrive, and the error names its rank, or the
                 memory node did not answer; x is as before the step.
         """
@@ -283,7 +285,8 @@ class BoxSum:
         if self._word:  # it has, or has recorded a lost rank
             return
         if steps is not None:
-            self._end(1 + steps)
+            with suppress(LeaseLostError):
+                self._end(1 + steps)
             return
         with suppress(SmboxError):  # the first error says more
             self._end(-1 - [*self._late, self._ranks[self.rank]][0])

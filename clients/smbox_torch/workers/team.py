@@ -32,6 +32,7 @@ class Team(Protocol):
         is_late: this worker joined a run that was already in use.
         is_first: the others wait for this worker from their start on; see ``Member.first``.
         poll_s: seconds between two checks of the members while waiting.
+        generation: larger than that of each earlier worker of this rank; None: unknown.
     """
 
     rank: int
@@ -40,6 +41,7 @@ class Team(Protocol):
     is_late: bool
     is_first: bool
     poll_s: float
+    generation: int | None
 
     @property
     def workers(self) -> int:
@@ -111,6 +113,7 @@ class FixedTeam:
     is_late = is_first = False
     begins_at = 0
     poll_s = float("inf")
+    generation: int | None = None
 
     def __init__(self, box: BoxLike, name: str, rank: int, size: int) -> None:
         self.rank = rank
@@ -189,6 +192,7 @@ class JoinedTeam:
         self.is_late = member.late
         self.is_first = member.first
         self.poll_s = member.interval_s
+        self.generation: int | None = 1 + member.first_view.generation(member.rank)
         self._is_mine = is_mine
         self._counts = False
         self._came: set[int] = set()

@@ -10,7 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from smbox.errors import RequestTimeoutError, StepMismatchError, WorkerLostError
+from smbox.errors import (
+    LeaseLostError,
+    RequestTimeoutError,
+    StepMismatchError,
+    WorkerLostError,
+)
 from smbox.testing.model_box import ModelBox
 from smbox.testing.model_region import ModelRegion
 from smbox_torch.averaging.box_sum import POLL_S, BoxSum
@@ -29,8 +34,10 @@ class ToldTeam(FixedTeam):
         lost: Callable[[], dict[int, str]] = dict[int, str],
         present: Callable[[], list[int]] | None = None,
         poll_s: float = 0.01,
+        generation: int | None = None,
     ) -> None:
         super().__init__(ModelBox(), "run", rank, size)
+        self.generation = generation
         self.lost, self.poll_s = lost, poll_s
         self.present = present or super().present
 
@@ -219,6 +226,37 @@ def test_a_row_that_an_earlier_start_of_the_worker_writes_late_is_replaced():
     for rank in 1, 2:
         come(box, rank, "begun")
     one.begin("begun")
+
+
+@pytest.mark.parametrize("when", ["before", "after"])  # the first meeting
+def test_a_start_that_an_earlier_start_of_the_worker_writes_late_is_replaced(when: str):
+    """The others wait for the worker that has the rank, and do not count it as lost."""
+    box = ModelBox()
+
+    def start(rank: int, generation: int) -> BoxSum:
+        return BoxSum(box, "run", ToldTeam(rank, 2, generation=generation), timeout_s=60.0)
+
+    one, other = start(0, 1), start(1, 1)
+    came = box.attach("run.came")
+    late = came.get()[1:]
+    again = start(1, 2)
+    row = came.get()[1:].tolist()
+    if when == "before":
+        came[1:].put(late)
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda each: each.begin("begun"), [one, again]))
+    if when == "after":
+        came[1:].put(late)
+    for each in (one, again):
+        each.timeout_s = 0.05
+        with pytest.raises(RequestTimeoutError, match="did not come"):
+            each.meet(f"of rank {each.rank} alone")
+    assert came.get()[1:].tolist() == row
+    with pytest.raises(LeaseLostError, match="rank 1"):
+        other.meet("cleared")
+    other.close(steps=None)
+    other.close(steps=2)
+    assert box.attach("run.ended").get().tolist() == [0, 0]
 
 
 @pytest.mark.parametrize("launch", ["", "one"])

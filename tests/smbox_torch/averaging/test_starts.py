@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import smbox
-from smbox.errors import WorkerLostError
+from smbox.errors import LeaseLostError, WorkerLostError
 from smbox.testing.model_box import ModelBox
 from smbox_torch import ParameterServer
 
@@ -124,12 +124,12 @@ def test_a_worker_that_is_started_again_alone_ends_each_of_the_others_once(monke
 
 def test_a_worker_whose_rank_another_has_taken_pushes_nothing():
     def taken() -> None:
-        raise PermissionError
+        raise LeaseLostError("taken")
 
     box = ModelBox()
     one = worker(box, 0, 1)
     one.team.check = taken
-    with pytest.raises(PermissionError):
+    with pytest.raises(LeaseLostError):
         run(one, 1)
     assert box.order("run.gradient1.float32", "accumulate") == []
     one.close()

@@ -88,6 +88,13 @@ def test_a_member_of_the_users_is_not_left(box):
         assert (member.count, member.progress) == (1, 3)
 
 
+def test_a_later_worker_of_a_rank_has_a_larger_generation(box):
+    first = team_of(box, "run", 2, rank=1, env={})
+    first.leave()
+    second = team_of(box, "run", 2, rank=1, env={})
+    assert second.generation > first.generation > 0
+
+
 def test_a_member_with_another_rank_is_refused(box):
     with smbox.join(box, "run", expected=2) as member:
         with pytest.raises(ConfigError, match="another rank"):
