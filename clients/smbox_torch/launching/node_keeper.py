@@ -59,13 +59,14 @@ class NodeKeeper:
         self._host = host
         self._node_id = node_id
         self._env = env
-        self._note = note
         self._name = f"run-{uuid.uuid4().hex[:12]}"
         self._ready: dict[str, Any] = {}
         self._deaths = NodeDeaths()
-        described = plan.hosts[plan.memory_hosts[node_id]] if plan.hosts else None
-        self._memory = (described.memory if described else "") or plan.memory
-        bind = described.bind() if described else f"tcp://{LOOPBACK}:0"
+        on = plan.hosts[plan.memory_hosts[node_id]] if plan.hosts else None
+        self._where = {"host": on.name} if on else {}
+        self._note = (lambda text: note(f"host {on.name}: {text}")) if on else note
+        self._memory = (on.memory if on else "") or plan.memory
+        bind = on.bind() if on else f"tcp://{LOOPBACK}:0"
         self.child: Running = self._start(bind)
 
     @property
@@ -85,10 +86,14 @@ class NodeKeeper:
             if self.child.reap():
                 how = described(self.child.exit_code or 0)
                 if self.child.exit_code == USAGE_ERROR:
-                    raise ConfigError(f"the memory node refused its arguments: {how}")
-                raise ConnectError(f"the memory node did not start: {how}")
+                    raise ConfigError(
+                        f"the memory node refused its arguments: {how}", **self._where
+                    )
+                raise ConnectError(f"the memory node did not start: {how}", **self._where)
             if time.monotonic() > deadline_s:
-                raise ConnectError("the memory node is not ready", timeout_s=READY_S)
+                raise ConnectError(
+                    "the memory node is not ready", timeout_s=READY_S, **self._where
+                )
             with selectors.DefaultSelector() as selector:
                 listen(selector, self.child)
                 selector.select(POLL_S)
@@ -103,9 +108,9 @@ class NodeKeeper:
         forget(selector, self.child)
         self.child.reap()
         if self.child.exit_code == 0:
-            raise ConnectError(STOPPED_MESSAGE)
+            raise ConnectError(STOPPED_MESSAGE, **self._where)
         how = described(self.child.exit_code or 0)
-        self._deaths.count(last=how)
+        self._deaths.count(last=how, **self._where)
         self._note(f"the memory node died ({how}); starting it again on its memory")
         address, self._ready = self.address, {}
         self.child = self._start(address)

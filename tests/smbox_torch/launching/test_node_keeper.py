@@ -13,6 +13,7 @@ from smbox.errors import ConfigError, ConnectError
 from smbox.memory.segment import Segment, listing, unlink
 from smbox_torch.launching import node_deaths
 from smbox_torch.launching.cluster import Plan
+from smbox_torch.launching.hosts import Host
 from smbox_torch.launching.local_host import LocalHost
 from smbox_torch.launching.node_keeper import NodeKeeper, close_all
 
@@ -130,3 +131,18 @@ def test_arguments_that_the_node_refuses_are_no_failure_to_connect(keep):
     keeper, _ = keep("import sys; sys.exit(2)", memory="5X")
     with pytest.raises(ConfigError, match="refused its arguments"):
         keeper.await_ready()
+
+
+def test_messages_about_a_node_name_its_host(keep, monkeypatch):
+    """Of several nodes, one said that its /dev/shm was full."""
+    monkeypatch.setattr(node_deaths, "RESTARTS_MAX", 0)
+    hosts = (Host("b", "127.0.0.1", workers=1, memory="16MiB"),)
+    keeper, notes = keep(hosts=hosts)
+    keeper.await_ready()
+    assert notes == ["host b: memory node: a warning"]
+    kill(keeper)
+    with selectors.DefaultSelector() as selector, pytest.raises(ConnectError, match="host='b'"):
+        keeper.restart(selector)
+    for code, error in (1, ConnectError), (2, ConfigError):
+        with pytest.raises(error, match="host='b'"):
+            keep(f"import sys; sys.exit({code})", hosts=hosts)[0].await_ready()
