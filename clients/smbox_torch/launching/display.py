@@ -90,11 +90,24 @@ class Display:
     def lines(self, rank: int, lines: Sequence[str]) -> None:
         """Show one or more lines of a worker, without repeated warnings."""
         self._rows[rank].last = lines[-1]
-        if self._logs is not None:
-            self._logs.write(rank, lines)
+        self._log(rank, lines)
         if rank in self._ranks:
             new = (text for text in lines if not self._repeats.is_repeat(rank, text))
             self._show([f"[rank {rank}] {text}" for text in new])
+
+    def _log(self, rank: int, lines: Sequence[str]) -> None:
+        """Write lines to the logs; end the logs, not the run, if they cannot be written."""
+        if self._logs is None:
+            return
+        try:
+            self._logs.write(rank, lines)
+        except OSError as error:
+            self.note(
+                f"the logs end here, and the run continues: cannot write in"
+                f" {self._logs.folder} ({error.strerror})"
+            )
+            self._logs.close()
+            self._logs = None
 
     def report(self, rank: int, fields: dict[str, Any]) -> None:
         """Update the shown values of a worker; other values stay."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TextIO
@@ -16,11 +17,15 @@ class Logs:
         folder: their folder, created if needed.
         ranks: ranks whose output is written.
 
+    Attributes:
+        folder: their folder.
+
     Raises:
         ConfigError: a file cannot be written; no file is open.
     """
 
     def __init__(self, folder: Path, ranks: Iterable[int]) -> None:
+        self.folder = folder
         self._files: dict[int, TextIO] = {}
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -36,11 +41,16 @@ class Logs:
             ) from error
 
     def write(self, rank: int, lines: Sequence[str]) -> None:
-        """Write lines of a rank; they are in the file when this returns."""
+        """Write lines of a rank; they are in the file when this returns.
+
+        Raises:
+            OSError: they cannot be written, for example because the disk is full.
+        """
         self._files[rank].write("\n".join(lines) + "\n")
 
     def close(self) -> None:
         """Close all files."""
         for file in self._files.values():
-            file.close()
+            with contextlib.suppress(OSError):  # lines that ``write`` could not write
+                file.close()
         self._files.clear()

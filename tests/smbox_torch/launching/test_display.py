@@ -161,3 +161,20 @@ def test_only_the_rank_that_a_terminal_shows_in_place_draws_for_it():
 
 def test_figures_are_worded_in_four_digits():
     assert worded({"step": 12345678, "loss": 1.0 / 3}) == "step 12345678  loss 0.3333"
+
+
+def test_a_full_disk_ends_the_logs_and_not_the_run(tmp_path: Path):
+    """The run ended with "[Errno 28] No space left on device", and its training with it."""
+    (tmp_path / "rank0.log").symlink_to("/dev/full")
+    made, shown = display(is_terminal=False, logs=Logs(tmp_path, range(2)))
+    made.lines(1, ["before"])
+    for text in ("first", "second"):
+        made.lines(0, [text])
+        made.lines(1, [text])
+    made.close()
+    told = [line for line in shown.getvalue().splitlines() if "smbox run" in line]
+    assert len(told) == 1
+    assert "No space left on device" in told[0]
+    assert str(tmp_path) in told[0]
+    assert "[rank 0] second" in shown.getvalue()
+    assert (tmp_path / "rank1.log").read_text() == "before\n"
