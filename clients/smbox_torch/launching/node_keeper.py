@@ -111,9 +111,9 @@ class NodeKeeper:
             raise ConnectError(STOPPED_MESSAGE, **self._where)
         how = described(self.child.exit_code or 0)
         self._deaths.count(last=how, **self._where)
-        self._note(f"the memory node died ({how}); starting it again on its memory")
         address, self._ready = self.address, {}
         self.child = self._start(address)
+        self._note(f"the memory node died ({how}); starting it again on its memory")
         self.await_ready()
         listen(selector, self.child)
 

@@ -223,6 +223,7 @@ def test_a_run_ends_when_the_host_of_its_memory_is_lost(run, tmp_path: Path, fil
     done, shown, errors = run(*words, cwd=tmp_path, python=sys.executable)
     assert done == 3, shown + errors
     assert "smbox run: host a: its connection has ended" in shown
+    assert "starting it again" not in shown
     assert "the connection to a host is lost" in " ".join(errors.split())
 
 
