@@ -129,11 +129,6 @@ class PeerLostError(TransportError):
     """The box was closed during the call, or the region's memory no longer exists."""
 
 
-def parents_request() -> PeerLostError:
-    """Return the error of a forked child that finds itself inside a request of its parent."""
-    return PeerLostError("the request is the parent's of this forked child", outcome="unknown")
-
-
 class RequestTimeoutError(SmboxError, TimeoutError):
     """An operation did not end in time; ``facts["outcome"]`` is its known effect.
 

@@ -84,6 +84,7 @@ def run_orders(
         RegionFreedError: a region of an order was freed.
         LayoutMismatchError: kernel, range and source do not fit; nothing changed.
         SegmentError: a dead writer's journal is damaged; the stripe stays open.
+        PeerLostError: this is a forked child, and the writer its parent's; nothing changed.
     """
     run = writer.short if nbytes <= SHORT_NBYTES else writer.long
     at, limit = begin, begin + len(regions)
@@ -100,7 +101,8 @@ def clear_obstacle(region: MappedRegion, result: int, stripe: int, locks: LockFi
     """Recover the stripe that stopped a commit or a read, or raise the error of the result.
 
     Raises:
-        StripeBusy, RegionFreedError, LayoutMismatchError, SegmentError: as ``run_orders``.
+        StripeBusy, RegionFreedError, LayoutMismatchError, SegmentError, PeerLostError: as
+            ``run_orders``.
     """
     if result == Result.DONE:
         return  # the library paused so that Python can handle signals
@@ -113,6 +115,7 @@ def clear_obstacle(region: MappedRegion, result: int, stripe: int, locks: LockFi
     if result == Result.BAD_ORDER:
         name = region.spec.name
         raise LayoutMismatchError("kernel, range or operand does not fit", region=name)
+    locks.check_own()
     raise SegmentError("the node's lock file refuses a lock", region=region.spec.name)
 
 

@@ -14,7 +14,7 @@ import threading
 import weakref
 from typing import Final
 
-from smbox.errors import parents_request
+from smbox.errors import PeerLostError
 from smbox.memory import layout
 from smbox.memory.segment import open_trusted
 
@@ -55,14 +55,19 @@ class LockFile:
         if os.getpid() != owner:  # a signal handler has forked meanwhile
             self.close()
 
+    def check_own(self) -> None:
+        """Raise PeerLostError in a forked child whose parent has opened this file."""
+        if self.fd < 0:
+            message = "this call belongs to the parent of this forked child"
+            raise PeerLostError(message, outcome="unknown")
+
     def try_lock(self, byte: int) -> bool:
         """Lock one byte without waiting; return whether this file holds the lock.
 
         Raises:
             PeerLostError: this is a forked child, and the file its parent's.
         """
-        if self.fd < 0:
-            raise parents_request()
+        self.check_own()
         request = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0)
         try:
             fcntl.fcntl(self.fd, fcntl.F_OFD_SETLK, request)

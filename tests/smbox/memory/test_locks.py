@@ -4,13 +4,16 @@ import os
 import signal
 import threading
 
+import numpy as np
 import pytest
 
 from smbox.errors import PeerLostError, SegmentError
 from smbox.memory import layout, locks, segment
 from smbox.memory.journal import Writer
+from smbox.memory.kernels import KernelCode
 from smbox.memory.locks import LockFile, take_node_lock
 from smbox.memory.node_memory import NodeMemory
+from smbox.testing.regions import commit
 
 
 @pytest.fixture
@@ -155,7 +158,7 @@ def test_a_fork_by_a_signal_handler_that_interrupts_an_open_leaves_the_child_non
     one = LockFile(memory.name)
     if forked[0] == 0:
         try:
-            with pytest.raises(PeerLostError, match="parent's"):
+            with pytest.raises(PeerLostError, match="parent"):
                 one.try_lock(5)
             LockFile(memory.name).close()
             os.write(writer, b"x")
@@ -170,6 +173,20 @@ def test_a_fork_by_a_signal_handler_that_interrupts_an_open_leaves_the_child_non
     is_free = pair[1].try_lock(5)
     end(forked[0])
     assert is_free
+
+
+def test_a_child_that_returns_into_a_commit_of_its_parent_loses_it(memory, make):
+    """As from a signal handler that forked: it must not change memory as its parent."""
+    region, ones = make(np.zeros(4, np.int64)), np.ones(4, np.int64).view(np.uint8)
+
+    def go_on():
+        with pytest.raises(PeerLostError, match="parent"):
+            commit(memory.writer, (region,), KernelCode.SUM, 0, 32, ones)
+
+    end(in_child(go_on))
+    assert region.array().tolist() == [0] * 4
+    commit(memory.writer, (region,), KernelCode.SUM, 0, 32, ones)
+    assert region.array().tolist() == [1] * 4
 
 
 def test_a_node_without_memory_has_no_locks():
