@@ -9,6 +9,8 @@ describes the state left behind.
 from __future__ import annotations
 
 import time
+from contextlib import suppress
+from copy import copy
 from typing import Final, cast
 
 from smbox.combining import Group, Tracked
@@ -17,7 +19,7 @@ from smbox.errors import RequestTimeoutError, SmboxError
 from smbox.many.sharing import one_piece, shares_of
 from smbox.many.striping import Nodes, StripedInfo, versions_of
 from smbox.paths.sinks import Bytes
-from smbox.paths.work import ByteRange, PathRequest, RegionInfo
+from smbox.paths.work import ByteRange, Changes, Operation, PathRequest, RegionInfo
 from smbox.work import NestedCallError, Work
 
 VERSION_TURN_S: Final = 0.02
@@ -84,6 +86,9 @@ class ManyPath:
                     node.box.flush(timeout_s=left_s(deadline_s))
             except SmboxError as error:
                 errors.append(error)
+            with suppress(IndexError):  # other threads flush meanwhile
+                while True:
+                    errors.append(node.unreported.popleft())
         if errors:
             for each in errors[1:]:
                 for note in (f"{type(each).__name__}: {each}", *getattr(each, "__notes__", ())):
@@ -111,6 +116,7 @@ class Share(Tracked):
         self.node = nodes[request.info.address.node]
         self._offset = offset
         self._request: PathRequest | None = request
+        self._unreported = SmboxError("not reported")
 
     def start(self) -> None:
         """Start the share unless it was started; record the error if that fails."""
@@ -122,6 +128,15 @@ class Share(Tracked):
             except SmboxError as error:
                 self.work.cancel()
                 self.fail(error)
+                if isinstance(request, Operation | Changes):
+                    self._unreported = copy(error)  # its traceback would keep the arrays
+                    self.node.unreported.append(self._unreported)
+
+    def mark_reported(self) -> None:
+        """Note that a call raises the error of the change, of which this is a part."""
+        self.work.mark_reported()
+        with suppress(ValueError):  # a flush has raised it, or the share was started
+            self.node.unreported.remove(self._unreported)
 
     def fail(self, error: Exception) -> None:
         """Record the error that the share failed with; it names the node."""
@@ -162,7 +177,7 @@ class ManyWork(Group[Share]):
     def mark_reported(self) -> None:
         """Note that a call raises the error of the change, of which the shares are parts."""
         for share in self._parts:
-            share.work.mark_reported()
+            share.mark_reported()
 
     def ranges_done(self) -> list[ByteRange]:
         """Return the ranges of the whole region's data that are done; adjacent ones merged."""

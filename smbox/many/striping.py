@@ -7,6 +7,7 @@ the same nodes agree without communication.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import blake2b
@@ -26,6 +27,7 @@ from smbox.head import Head
 from smbox.memory.layout import RegionKind
 from smbox.paths.control import ControlPath
 from smbox.paths.pair import PathPair
+from smbox.paths.threads import UNREPORTED_MAX
 from smbox.paths.work import Piece, RegionInfo
 
 NO_MEMORY = b""
@@ -39,6 +41,7 @@ class Node:
         id: the node's id, the upper bits of its addresses.
         paths: paths to the node.
         box: a box on this node alone.
+        unreported: errors of changes that could not be started, and that no call has raised.
 
     Args:
         paths: paths to the node.
@@ -49,6 +52,7 @@ class Node:
         self.paths = paths
         self.id = node_id
         self.box = Box(paths)
+        self.unreported: deque[SmboxError] = deque(maxlen=UNREPORTED_MAX)
 
     @property
     def address(self) -> str:

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from smbox.errors import ConfigError, PeerLostError
+from smbox.errors import ConfigError, PeerLostError, SystemLimitError
 from smbox.many.box import ManyBox
 from smbox.many.paths import ManyPath
 from smbox.memory.layout import STRIPE_NBYTES
@@ -66,6 +66,38 @@ def test_a_share_that_cannot_be_started_has_no_effect(box):
         handle.wait()
     assert handle.outcome() == "partial"
     assert handle.ranges_done() == [(0, 16), (32, 48)]
+
+
+@pytest.fixture
+def refused(box, monkeypatch):
+    """A striped region; the next shares of its second part cannot be started."""
+    region = box.create("w", shape=(3, 4), layout="striped")
+    node = box.by_id[region.parts[1].node]
+
+    def refuse(_):
+        raise SystemLimitError("too many open files")
+
+    monkeypatch.setattr(node.paths, "work_of", refuse)
+    return region
+
+
+def test_flush_tells_of_shares_that_could_not_be_started(box, refused):
+    """It told nothing: no queue of the node had the change."""
+    for _ in range(2):
+        refused.put_nb(np.ones((3, 4), np.float32))
+    with pytest.raises(SystemLimitError) as caught:
+        box.flush()
+    assert caught.value.facts["node"] == refused.parts[1].node
+    assert len(caught.value.__notes__) == 1
+    box.flush()
+
+
+def test_flush_tells_of_no_share_whose_error_was_raised_and_of_no_read(box, refused):
+    refused.get_nb()
+    for call in (refused.put, lambda x: refused.put_nb(x).wait()):
+        with pytest.raises(SystemLimitError):
+            call(np.ones((3, 4), np.float32))
+    box.flush()
 
 
 def test_a_flush_of_lost_nodes_names_the_first_and_completes_the_changes_at_others(
