@@ -289,4 +289,7 @@ def leave(box: Box, name: str, stages: Stages) -> None:
     ended = stages.leave()
     if ended is not None:
         with suppress(SmboxError):
-            free_boundaries(box, name, lambda first, old: old <= ended.generation(first))
+            last = len(ended.words) - 1  # a region of another program may name a higher number
+            free_boundaries(
+                box, name, lambda stage, old: stage <= last and old <= ended.generation(stage)
+            )

@@ -22,7 +22,7 @@ import contextlib
 import math
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, NamedTuple, Self
+from typing import Annotated, Any, Final, NamedTuple, Self
 
 import msgspec
 import numpy as np
@@ -131,7 +131,7 @@ class Layout(msgspec.Struct, frozen=True):
 
     entries: tuple[Entry, ...]
     nbytes: int
-    keep: int
+    keep: Annotated[int, msgspec.Meta(ge=1)]
 
     @classmethod
     def of(
@@ -200,8 +200,12 @@ def buffer_name(name: str, term: int, buffer: int) -> str:
 
 
 def layout_of(described: NDArray[np.uint8]) -> Layout:
-    """Return the layout that the region of a term's layout contains."""
-    return msgspec.json.decode(described.tobytes(), type=Layout)
+    """Return the layout that a term's region contains; ConfigError if it was overwritten."""
+    try:
+        return msgspec.json.decode(described.tobytes(), type=Layout)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        message = "the layout of the publication was overwritten: start its publisher again"
+        raise ConfigError(message) from error
 
 
 def free_terms(box: Box, name: str, before: int, but: tuple[str, ...] = ()) -> None:

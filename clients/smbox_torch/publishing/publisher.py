@@ -166,8 +166,8 @@ class Publisher:
         try:
             region = self._box.attach(publication.layout_name(self._name, term), timeout_s=None)
             keep = publication.layout_of(region.get()).keep
-        except (RegionFreedError, RegionNotFoundError):  # nothing is published, or it was freed
-            return ()
+        except (RegionFreedError, RegionNotFoundError, ConfigError):
+            return ()  # nothing is published, or it was freed or overwritten
         return (
             publication.layout_name(self._name, term),
             publication.buffer_name(self._name, term, version % keep),

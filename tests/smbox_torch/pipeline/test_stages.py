@@ -11,6 +11,7 @@ import pytest
 
 from smbox.errors import RequestTimeoutError, WorkerLostError
 from smbox.member_record import Record
+from smbox_torch.pipeline.building import leave
 from smbox_torch.pipeline.stages import Stages
 from smbox_torch.workers.joining import team_of
 
@@ -148,3 +149,12 @@ def test_a_stage_that_left_just_before_its_end_has_left_and_not_died(node, name,
             patch.setattr(Record, "is_known_dead", leave_and_end)
             with pytest.raises(RequestTimeoutError):
                 stages.wait_for_region(f"{name}.never", 0)
+
+
+def test_the_last_stage_ignores_a_region_whose_name_has_a_number_of_no_stage(box, name):
+    """It raised IndexError."""
+    kept, freed = f"{name}.{10**30}.1.offer", f"{name}.0.1.offer"
+    for each in (kept, freed):
+        box.create(each, shape=(4,))
+    leave(box, name, Stages(box, team_of(box, name, 1, rank=0), 1, 0.0))
+    assert [each.name for each in box.regions() if each.name in {kept, freed}] == [kept]

@@ -5,6 +5,7 @@ import math
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 
@@ -243,3 +244,20 @@ def test_iterations_wait_for_ever(box, name):
     forever = {"newer_than": 0, "timeout_s": math.inf}
     assert next(iter(subscriber)) == forever
     assert asyncio.run(anext(aiter(subscriber))) == forever
+
+
+@pytest.mark.parametrize("damage", [b"\xff", b"{", b'{"entries": [], "nbytes": 0, "keep": 0}'])
+def test_an_overwritten_layout_is_told_and_the_next_publisher_replaces_it(
+    box, name, state, publish, values, damage
+):
+    with Publisher(box, name, state) as first:
+        publish(first, state, 1)
+    layout = box.attach(f"{name}.1.layout")
+    layout.put(np.frombuffer(damage.ljust(layout.shape[0]), np.uint8))
+    subscriber = Subscriber(box, name)
+    with pytest.raises(smbox.ConfigError, match="was overwritten"):
+        subscriber.pull()
+    with Publisher(box, name, state) as second:
+        publish(second, state, 2)
+        subscriber.pull()
+    assert values(subscriber.state) == [[2], [2], [2]]
