@@ -94,9 +94,22 @@ class LockFile:
 
 
 def _close_all() -> None:
-    """Close the parent's lock files in a forked child: the locks must end with the parent."""
-    for locks in list(_OPEN):
-        locks.close()
+    """Close the parent's lock files in a forked child: the locks must end with the parent.
+
+    A child that a signal handler forked may return into a commit, which has the number of a
+    file. So the numbers are given to a file that refuses locks, not to the next one opened.
+    """
+    files = [each for each in _OPEN if each.fd >= 0]
+    try:
+        nothing = os.open(os.devnull, os.O_RDONLY)
+    except OSError:  # too many open files
+        for locks in files:
+            locks.close()
+    else:
+        for locks in files:
+            os.dup2(nothing, locks.fd, inheritable=False)
+            locks.fd = -1
+        os.close(nothing)
     _OPENING.release()
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import threading
@@ -180,6 +181,8 @@ def test_a_child_that_returns_into_a_commit_of_its_parent_loses_it(memory, make)
     region, ones = make(np.zeros(4, np.int64)), np.ones(4, np.int64).view(np.uint8)
 
     def go_on():
+        opened = [LockFile(memory.name) for _ in range(8)]  # not with the parent's numbers
+        assert opened[-1].try_lock(5)
         with pytest.raises(PeerLostError, match="parent"):
             commit(memory.writer, (region,), KernelCode.SUM, 0, 32, ones)
 
@@ -187,6 +190,21 @@ def test_a_child_that_returns_into_a_commit_of_its_parent_loses_it(memory, make)
     assert region.array().tolist() == [0] * 4
     commit(memory.writer, (region,), KernelCode.SUM, 0, 32, ones)
     assert region.array().tolist() == [1] * 4
+
+
+def test_a_child_that_may_open_no_more_files_keeps_no_lock(pair, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    one, two = pair
+    assert one.try_lock(5)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", refuse)
+        child = in_child(lambda: None)
+    one.close()
+    is_free = two.try_lock(5)
+    end(child)
+    assert is_free
 
 
 def test_a_node_without_memory_has_no_locks():
