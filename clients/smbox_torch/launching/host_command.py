@@ -106,8 +106,12 @@ class HostCommand:
             self._write()
 
     def await_sent(self) -> None:
-        """Send all frames; abandon the host if it does not accept them within ANSWER_S."""
-        self.wait(lambda: not self._unsent, ANSWER_S)
+        """Send all frames; abandon the host if it accepts nothing for ANSWER_S."""
+        idle_s = 0.0  # not by the clock: this process may have been kept from reading
+        while self._unsent and idle_s < ANSWER_S:
+            before = len(self._unsent)
+            self.wait(lambda: len(self._unsent) < before, POLL_S)  # noqa: B023 - called here
+            idle_s = 0.0 if len(self._unsent) < before else idle_s + POLL_S
         if self._unsent:
             self.abandon(f"it has accepted no frames for {ANSWER_S:g} s")
 

@@ -203,6 +203,23 @@ def test_a_host_that_stops_reading_is_lost(monkeypatch):
     assert notes == ["host a: its connection has ended (it has accepted no frames for 1 s)"]
 
 
+def test_a_host_that_waits_for_this_process_is_not_lost(monkeypatch):
+    """Nobody read the output of the run for a while: Ctrl-S on a terminal, ``less``."""
+    notes: list[str] = []
+    waits = iter([2 * SHORT_S])
+
+    def show(_: str) -> None:
+        if wait_s := next(waits, 0.0):
+            time.sleep(wait_s)
+
+    with answering(monkeypatch, notes) as host:
+        first = host.start(["yes", 1000 * "y"], {}, Lines(show))
+        assert select.select([pipe.fd for pipe in first.pipes], [], [], TIMEOUT_S)[0]
+        start(host, LONG)
+        assert not host.is_lost
+    assert notes == []
+
+
 def test_an_answer_that_came_in_time_counts_though_it_is_read_late(monkeypatch):
     notes: list[str] = []
     end = encode(Kind.EXIT, 1, -signal.SIGKILL)
