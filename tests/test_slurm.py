@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -178,6 +179,8 @@ def test_a_requeued_job_begins_anew(job, tmp_path: Path):
 
 def test_hosts_whose_own_name_is_loopback_take_the_address_of_a_route(job, tmp_path: Path):
     """As on Debian (127.0.1.1), where other hosts cannot reach that address."""
+    if shutil.which("ip") is None:
+        pytest.skip("needs ip, of the package iproute2")
     other = "192.0.2.1"
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
