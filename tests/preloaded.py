@@ -2,57 +2,39 @@
 
     python preloaded.py SOCKET [MODULE]...  # prints "ready" when it listens
     python preloaded.py NUMBER [MODULE]...  # at a socket with this number
-    python ask_preloaded.py SOCKET PYTHON [-B] [-P] [-u] -c CODE [ARGUMENT]...
-    python ask_preloaded.py SOCKET PYTHON [-B] [-P] [-u] -m NAME [ARGUMENT]...
-    python ask_preloaded.py SOCKET PYTHON [-B] [-P] [-u] FILE.py [ARGUMENT]...
-    python ask_preloaded.py SOCKET PYTHON [-B] [-P] [-u] FOLDER [ARGUMENT]...  # its __main__.py
 
-The first two forms are servers, which servers.py starts; the programs of the second one are
-children of its parent. The other forms run a program as ``python -c CODE`` and so on do, but
-save the 3 s of processor time for the imports of torch, its optimizers and each MODULE. The
-program has the environment variables, current folder, cores, namespaces and open files of
-the calling process, which returns the program's exit code. SIGINT and SIGTERM are forwarded to
-the program. Killing the calling process kills the program. ``sys.executable`` of the program is
-this Python, so processes that it starts (also by ``multiprocessing`` "spawn") are forks too.
-PYTHON itself runs all other command lines.
+Both are servers, which servers.py starts. The programs of the second one are children of its
+parent. Those of the first one belong to processes of ask_preloaded.c, which is called as Python
+is: with [-B] [-P] [-u] and -c CODE, -m NAME, FILE.py or FOLDER (its __main__.py). A program is
+run as Python runs it, but saves the 3 s of processor time for the imports of torch, its
+optimizers and each MODULE. It has the environment variables, current folder, cores, namespaces
+and open files of the calling process, which returns the program's exit code. SIGINT and SIGTERM
+are forwarded to the program. Killing the calling process kills the program. ``sys.executable``
+of the program is this Python, so processes that it starts (also by ``multiprocessing`` "spawn")
+are forks too.
 
 A program ends after its exit functions (atexit), without destroying its modules. That would
 take four times as long as the rest, because a fork copies each page that it changes. Finalizers
 of what the server has imported do not run either.
 """
 
-import array
-import ast
-import contextlib
 import importlib
+import multiprocessing.spawn
 import os
-import select
-import signal
 import socket
-import struct
 import sys
 import time
 
 import quick_forks
-from ask_preloaded import FLAGS, MAIN
+from fork_server import Request, Server, receive
 
-PART = 1 << 16
 NO_FILE = "<string>"
-CREDENTIALS = struct.Struct("3i")
-NAMESPACES = {
-    "user": 0x10000000,
-    "mnt": 0x00020000,
-    "uts": 0x04000000,
-    "ipc": 0x08000000,
-    "pid": 0x20000000,
-    "net": 0x40000000,
-}
+MAIN = "__main__.py"
+FLAGS = {"-B", "-P", "-u"}
 RUN_MODULE = """
 import runpy, sys
 runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 """
-FILES_MAX = 253
-"""The most descriptors that Linux sends in one message (SCM_MAX_FD)."""
 
 
 def serve(path: str, modules: list[str]) -> list[str]:
@@ -61,23 +43,14 @@ def serve(path: str, modules: list[str]) -> list[str]:
     The server imports its modules at the first connection, because some test runs need none. It
     ends when the reader of its standard output closes the pipe.
     """
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(path)
-        listener.listen(64)
-        print("ready", flush=True)
-        asked = select.poll()
-        asked.register(listener, select.POLLIN)
-        asked.register(sys.stdout, 0)  # only errors: the other end is closed
-        program_comes = [(listener.fileno(), select.POLLIN)]
-        if asked.poll() == program_comes:
-            preload(modules)
-        while asked.poll() == program_comes:
-            connection, _ = listener.accept()
-            if os.fork() == 0:
-                listener.close()
-                return keep(connection)
-            connection.close()
-    os._exit(0)
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    listener.listen(64)
+    print("ready", flush=True)
+    server = Server(listener)
+    if server.is_asked():
+        preload(modules)
+    return become(server.run())
 
 
 def serve_parent(number: str, modules: list[str]) -> list[str]:
@@ -101,10 +74,9 @@ def serve_parent(number: str, modules: list[str]) -> list[str]:
                 parent.close()
                 while os.getppid() == middle:
                     time.sleep(0.0005)
-                return become(*request)
+                return become(request)
             os.waitpid(middle, 0)
-            for file in request[1]:
-                os.close(file)
+            request.close()
             parent.sendall(b"\n")
     os._exit(0)
 
@@ -121,95 +93,28 @@ def preload(modules: list[str]) -> None:
     for name in modules:
         importlib.import_module(name)
     quick_forks.prepare()
-    signal.signal(signal.SIGCHLD, reap)
 
 
-def reap(*_: object) -> None:
-    """Reap ended children, so that their processor time counts."""
-    with contextlib.suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-
-
-def keep(connection: socket.socket) -> list[str]:
-    """Fork the program and report its exit code; this function returns only in the program."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    request = receive(connection)
-    assert request is not None
-    asker, _, _ = CREDENTIALS.unpack(
-        connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
-    )
-    os.sched_setaffinity(0, os.sched_getaffinity(asker))
-    enter(asker)
-    pid = os.fork()
-    if pid == 0:
-        connection.close()
-        return become(*request)
-    for file in {*request[1], 0, 1, 2}:
-        os.close(file)
-    ended = os.pidfd_open(pid)
-    while ended not in select.select([ended, connection], [], [])[0]:
-        signs = connection.recv(PART) or [signal.SIGKILL]  # the caller is gone
-        for sign in signs:
-            signal.pidfd_send_signal(ended, sign)
-    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    with contextlib.suppress(OSError):
-        connection.sendall(str(code).encode())
-    os._exit(0)
-
-
-def receive(connection: socket.socket) -> tuple[dict, array.array] | None:
-    """Return what a calling process told and its open files; None if it is gone."""
-    files = array.array("i")
-    told, control, *_ = connection.recvmsg(PART, socket.CMSG_SPACE(files.itemsize * FILES_MAX))
-    if not told:
-        return None
-    files.frombytes(control[0][2])
-    while not told.endswith(b"\n"):
-        told += connection.recv(PART)
-    return ast.literal_eval(told.decode()), files
-
-
-def enter(asker: int) -> None:
-    """Enter the namespaces of the calling process: network, processes and so on."""
-    others = [
-        number
-        for name, number in NAMESPACES.items()
-        if os.readlink(f"/proc/self/ns/{name}") != os.readlink(f"/proc/{asker}/ns/{name}")
-    ]
-    if not others:
-        return
-    import ctypes
-
-    target = os.pidfd_open(asker)
-    if ctypes.CDLL(None, use_errno=True).setns(target, sum(others)):
-        raise OSError(ctypes.get_errno(), "cannot enter the namespaces of the caller")
-    os.close(target)
-
-
-def become(told: dict, files: array.array) -> list[str]:
+def become(request: Request) -> list[str]:
     """Adopt the environment, folder and files of the calling process; return the arguments."""
-    numbers = told["files"]
-    free = 1 + max(*numbers, *files)
-    for number, file in enumerate(files, free):  # first to numbers that are no target
+    free = 1 + max([*request.numbers, *request.files], default=0)
+    for number, file in enumerate(request.files, free):  # first to numbers that are no target
         os.dup2(file, number)
         os.close(file)
-    for file, number in enumerate(numbers, free):
+    for file, number in enumerate(request.numbers, free):
         os.dup2(file, number)
         os.close(file)
     before = modules_of(os.environ)
     os.environ.clear()
-    os.environ.update(told["environment"])
+    os.environ.update(request.environment)
     sys.path[1 : 1 + len(before)] = modules_of(os.environ)
-    os.chdir(told["folder"])
-    sys.executable = told["python"]
-    import multiprocessing
-
-    multiprocessing.set_executable(sys.executable)
+    os.chdir(request.folder)
+    sys.executable = request.python
+    multiprocessing.spawn.set_executable(sys.executable)
     threads = os.environ.get("OMP_NUM_THREADS")
     if threads and "torch" in sys.modules:  # it has read the value of the server
         sys.modules["torch"].set_num_threads(int(threads))
-    return told["words"]
+    return request.words
 
 
 def modules_of(environment: dict[str, str]) -> list[str]:

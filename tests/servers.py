@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import array
 import ctypes
+import json
 import os
-import runpy
-import shlex
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -22,6 +22,8 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+from smbox.native import compiling
 
 FOLDER = Path(__file__).parent
 SERVER = str(FOLDER / "preloaded.py")
@@ -39,31 +41,47 @@ PIDS: set[int] = set()
 PR_SET_CHILD_SUBREAPER = 36
 PART = 16
 """The most bytes of a pid."""
+COUNTS = struct.Struct("3I")  # as in fork_server.py
 
-is_program = runpy.run_path(str(FOLDER / "ask_preloaded.py"))["is_program"]
+
+def is_program(words: list[str]) -> bool:
+    """Return True if these arguments of Python name a program that can be forked."""
+    first = "".join(words[:1])
+    if first in {"-B", "-P", "-u"}:
+        return is_program(words[1:])
+    return first in {"-c", "-m"} or first.endswith(".py")
 
 
 @contextmanager
-def preloading(name: str) -> Iterator[str]:
-    """Start a server that forks programs with modules imported; yield its Python's path."""
+def preloading(name: str, python: str = sys.executable) -> Iterator[str]:
+    """Start a server that forks programs with modules imported; yield its Python's path.
+
+    The server is a program of ``python``, which may have imported some of the modules.
+    """
     modules = [each for each in MODULES[name] if find_spec(each.partition(".")[0])]
     with tempfile.TemporaryDirectory() as folder:
-        made, path = Path(folder, "python"), f"{folder}/socket"
-        asks = str(FOLDER / "ask_preloaded.py")
-        words = (sys.executable, "-IS", asks, path, sys.executable)
-        made.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
-        made.chmod(0o755)
-        serve = [sys.executable, SERVER, path, *modules]
+        made, path = f"{folder}/python", f"{folder}/socket"
+        compile_c(FOLDER / "ask_preloaded.c", made, SOCKET=path, PYTHON=sys.executable)
+        serve = [python, SERVER, path, *modules]
         environment = os.environ | {"HF_HUB_OFFLINE": "1"}  # it is read at the import
         with subprocess.Popen(serve, env=environment, stdout=subprocess.PIPE) as server:
             PIDS.add(server.pid)
             assert server.stdout is not None
             try:
                 assert server.stdout.readline() == b"ready\n"
-                yield str(made)
+                yield made
             finally:
                 server.kill()
         PIDS.remove(server.pid)
+
+
+def compile_c(source: Path, program: str, **macros: str) -> None:
+    """Compile a program in which macros are these strings."""
+    compiler = compiling.system_compiler() or compiling.zig_compiler()
+    words = [*compiler, "-std=c11", "-O1", "-Wall", "-Wextra", str(source), "-o", program]
+    for name, text in macros.items():
+        words.append(f"-D{name}={json.dumps(text, ensure_ascii=False)}")
+    subprocess.run(words, check=True)
 
 
 class Children:
@@ -118,26 +136,24 @@ class Children:
         words = list(map(os.fspath, args))
         if words[0] != sys.executable or not is_program(words[1:]):
             return False
-        told = {
-            "words": words[1:],
-            "environment": dict(os.environ if env is None else env),
-            "folder": os.fspath(cwd or os.getcwd()),
-            "files": [0, 1, 2],
-            "python": sys.executable,
-        }
+        variables = (os.environ if env is None else env).items()
+        told = ["0", "1", "2", sys.executable, os.fspath(cwd or os.getcwd()), *words[1:]]
+        told += [f"{os.fsdecode(name)}={os.fsdecode(text)}" for name, text in variables]
+        text = b"".join(os.fsencode(each) + b"\0" for each in told)
+        counts = COUNTS.pack(COUNTS.size + len(text), 3, len(words) - 1)
         given = enumerate((pipes[0], pipes[3], pipes[5]))
         files = array.array("i", [own if file == -1 else file for own, file in given])
-        made.pid = self._ask(ascii(told).encode() + b"\n", files)
+        made.pid = self._ask(counts + text, files)
         made._child_created = True
         made._close_pipe_fds(*pipes)
         return True
 
-    def _ask(self, line: bytes, files: array.array) -> int:
+    def _ask(self, request: bytes, files: array.array) -> int:
         with self._lock:
             self._control(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
             try:
                 rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, files)]
-                self._socket.sendall(line[self._socket.sendmsg([line], rights) :])
+                self._socket.sendall(request[self._socket.sendmsg([request], rights) :])
                 told = b""
                 while not told.endswith(b"\n"):
                     part = self._socket.recv(PART)

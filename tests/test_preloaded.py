@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -183,3 +184,35 @@ def test_who_kills_it_kills_the_program(preloaded: str):
         program = psutil.Process(int(process.stdout.readline()))
         process.kill()
     assert psutil.wait_procs([program], timeout=TIMEOUT_S)[1] == []
+
+
+def test_programs_that_run_at_once_end_each_by_itself(preloaded: str):
+    code = "import sys; sys.exit(int(sys.stdin.readline()))"
+    started = [
+        subprocess.Popen([preloaded, "-c", code], stdin=subprocess.PIPE, text=True)
+        for _ in range(4)
+    ]
+    started[1].kill()
+    for number in (3, 0, 2):
+        started[number].communicate(f"{number + 1}\n", TIMEOUT_S)
+    started[1].communicate(timeout=TIMEOUT_S)
+    assert [each.returncode for each in started] == [1, -signal.SIGKILL, 3, 4]
+
+
+def test_a_caller_that_asks_for_nothing_does_not_end_the_server(preloaded: str):
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(str(Path(preloaded).with_name("socket")))
+    assert run(preloaded, "-c", "print('on')").stdout == "on\n"
+
+
+def test_words_variables_and_folders_of_any_bytes_arrive(preloaded: str, tmp_path: Path):
+    folder = tmp_path / "two\nlines"
+    folder.mkdir()
+    code = "import os, sys; print(sys.argv[1:], os.environ['LINES'], [os.getcwd()])"
+    words = ["-c", code, "", "\udcff", "gr\u00f6\u00dfe\n"]
+    environment = os.environ | {"LINES": "a=b\nc", "PYTHONIOENCODING": "utf-8"}
+    new, forked = (
+        subprocess.check_output([python, *words], cwd=folder, env=environment)
+        for python in (sys.executable, preloaded)
+    )
+    assert forked == new
