@@ -54,12 +54,13 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("tx", None):
         stack = ExitStack()
         config.add_cleanup(stack.close)
-        pythons = {
-            name: stack.enter_context(SERVERS.preloading(name)) for name in SERVERS.MODULES
-        }
+        pythons: dict[str, str] = {}
+        for name in SERVERS.MODULES:  # each server is a fork of the one before
+            start = SERVERS.preloading(name, *list(pythons.values())[-1:])
+            pythons[name] = stack.enter_context(start)
         config.stash[SHARED] = pythons
-        start = f"popen//python={shlex.quote(pythons['preloaded'])}"
-        config.option.tx = [start] * len(config.option.tx)
+        worker = f"popen//python={shlex.quote(pythons['preloaded'])}"
+        config.option.tx = [worker] * len(config.option.tx)
 
 
 def pytest_collection_finish() -> None:
