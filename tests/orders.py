@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import functools
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,17 +16,27 @@ LONG = tuple((TESTS / "long_files.txt").read_text().split())
 """The files that take longest; they start early, so that the run does not end with one."""
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the core's tests first, then the long files, then the others by their names."""
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
+    """Run the core's tests first, then the long files, then the others by their names.
+
+    Here hypothesis reads the numbers and strings in all imported sources. It stores them, so
+    that only the first process needs to parse a source, if no other one does so meanwhile.
+    """
+    folder = os.open(TESTS, os.O_RDONLY)
+    fcntl.flock(folder, fcntl.LOCK_EX)
+    yield
+    os.close(folder)
+    items.sort(key=lambda item: rank(item.path))
+
+
+@functools.cache
+def rank(file: Path) -> tuple[int, Path]:
+    """Return the place of a file of tests in the order of the run."""
     order = [*FIRST, *LONG]
-
-    def rank(item: pytest.Item) -> tuple[int, Path]:
-        path = item.path.relative_to(TESTS)
-        found = [name for name in (path.parts[0], path.as_posix()) if name in order]
-        return order.index(found[0]) if found else len(order), path
-
-    items.sort(key=rank)
+    path = file.relative_to(TESTS)
+    found = [name for name in (path.parts[0], path.as_posix()) if name in order]
+    return order.index(found[0]) if found else len(order), path
 
 
 class Turned(pytest.Dir):
