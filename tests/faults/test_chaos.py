@@ -11,7 +11,7 @@ pytestmark = pytest.mark.usefixtures("quick_starts")
 
 @pytest.mark.timeout(900)
 def test_sums_are_exact_whoever_is_killed():
-    verdict = run(Settings(seed=2026, operations=8_000, kills=16, kills_inside=2, pace=20))
+    verdict = run(Settings(seed=2026, operations=8_000, kills=16, kills_inside=2, pace=8))
     assert verdict.faults == [], verdict.text()
     assert verdict.operations >= 8_000
     assert verdict.kills >= 16
