@@ -15,6 +15,8 @@ import smbox
 from smbox.cli import main, regions
 from smbox.errors import SegmentError
 
+pytestmark = pytest.mark.usefixtures("quick_starts")
+
 
 def run(capsys, *argv: str) -> tuple[int, str, str]:
     with pytest.raises(SystemExit) as ended:
@@ -90,9 +92,12 @@ def test_what_ends_a_command_is_its_exit_code(capsys, monkeypatch, error, expect
 
 
 def program(*argv: str, stdout: IO[str] | int = subprocess.PIPE) -> tuple[int, str]:
-    """Run the command in its own process; return its exit code and its stderr."""
+    """Run the command in its own process; return its exit code and its stderr.
+
+    The process is no fork, which would end otherwise and keep the encoding of its server.
+    """
     done = subprocess.run(
-        [sys.executable, "-c", f"from smbox.cli.main import main; main({list(argv)})"],
+        ["env", sys.executable, "-c", f"from smbox.cli.main import main; main({list(argv)})"],
         stdout=stdout,
         stderr=subprocess.PIPE,
         text=True,
