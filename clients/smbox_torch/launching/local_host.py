@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from smbox.memory.superblock import remove_all
@@ -71,7 +71,7 @@ class LocalHost:
     """The host of the launcher; attributes as in StartingHost."""
 
     command: Sequence[str]
-    python: str = sys.executable
+    python: str = field(default_factory=lambda: sys.executable)
     is_lost: bool = False
 
     def __post_init__(self) -> None:

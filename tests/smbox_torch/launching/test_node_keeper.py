@@ -146,3 +146,9 @@ def test_messages_about_a_node_name_its_host(keep, monkeypatch):
     for code, error in (1, ConnectError), (2, ConfigError):
         with pytest.raises(error, match="host='b'"):
             keep(f"import sys; sys.exit({code})", hosts=hosts)[0].await_ready()
+
+
+def test_the_python_of_this_host_is_the_running_one(monkeypatch):
+    """It was the one that had imported the module, also in a fork with another one."""
+    monkeypatch.setattr(sys, "executable", "/another/python")
+    assert LocalHost([]).python == "/another/python"
