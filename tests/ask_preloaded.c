@@ -68,7 +68,7 @@ static void write_request(FILE *request, char **words, int *files, int count) {
     char python[PATH_MAX] = "", folder[PATH_MAX];
     if (readlink("/proc/self/exe", python, sizeof python - 1) < 0) fail("/proc/self/exe");
     if (!getcwd(folder, sizeof folder)) fail("the current folder");
-    uint32_t counts[] = {0, (uint32_t)count, 0};
+    uint32_t counts[] = {0, (uint32_t)count, 0, 0};
     while (words[counts[2]]) counts[2]++;
     fwrite(counts, sizeof counts, 1, request);
     for (int i = 0; i < count; i++) fprintf(request, "%d%c", files[i], 0);

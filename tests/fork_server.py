@@ -16,8 +16,8 @@ from typing import Any
 
 PART = 1 << 16
 CREDENTIALS = struct.Struct("3i")
-COUNTS = struct.Struct("3I")
-"""Bytes of a request, its files and its words."""
+COUNTS = struct.Struct("4I")
+"""Of a request: its bytes, files and words; 1 if the program begins a session."""
 NAMESPACES = {
     "user": 0x10000000,
     "mnt": 0x00020000,
@@ -40,6 +40,7 @@ class Request:
     environment: dict[str, str]
     numbers: list[int]
     files: list[int]
+    is_session: bool
 
     def close(self) -> None:
         """Close the files, in a process that is not the program."""
@@ -59,7 +60,7 @@ def receive(connection: socket.socket) -> Request | None:
         return None
     for _, _, numbers in control:
         files.frombytes(numbers)
-    nbytes, file_count, word_count = COUNTS.unpack_from(told)
+    nbytes, file_count, word_count, session = COUNTS.unpack_from(told)
     while len(told) < nbytes:
         told += connection.recv(PART)
     parts = [os.fsdecode(part) for part in told[COUNTS.size : -1].split(b"\0")]
@@ -70,7 +71,8 @@ def receive(connection: socket.socket) -> Request | None:
         parts[file_count + 2 + word_count :],
     )
     environment = dict(each.split("=", 1) for each in variables)
-    return Request(python, folder, words, environment, [*map(int, numbers)], [*files])
+    numbers = [*map(int, numbers)]
+    return Request(python, folder, words, environment, numbers, [*files], bool(session))
 
 
 def process_file(pid: int) -> io.FileIO:

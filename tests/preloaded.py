@@ -109,6 +109,8 @@ def become(request: Request) -> list[str]:
     os.environ.update(request.environment)
     sys.path[1 : 1 + len(before)] = modules_of(os.environ)
     os.chdir(request.folder)
+    if request.is_session:
+        os.setsid()
     sys.executable = request.python
     multiprocessing.spawn.set_executable(sys.executable)
     threads = os.environ.get("OMP_NUM_THREADS")

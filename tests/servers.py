@@ -41,7 +41,7 @@ PIDS: set[int] = set()
 PR_SET_CHILD_SUBREAPER = 36
 PART = 16
 """The most bytes of a pid."""
-COUNTS = struct.Struct("3I")  # as in fork_server.py
+COUNTS = struct.Struct("4I")  # as in fork_server.py
 
 
 def is_program(words: list[str]) -> bool:
@@ -93,6 +93,7 @@ class Children:
     def __init__(self) -> None:
         self._socket, theirs = socket.socketpair()
         self._lock = threading.Lock()
+        self._python = sys.executable  # tests replace it
         self._control = ctypes.CDLL(None).prctl
         with theirs:
             serve = [sys.executable, SERVER, str(theirs.fileno()), *OF_CHILDREN]
@@ -129,18 +130,19 @@ class Children:
         *rest: Any,
     ) -> bool:
         """Start a program and set its pid; False if it is none, or has unusual options."""
-        shell, pipes, owner, group = rest[2], rest[3:9], rest[10:14], rest[14:]
+        shell, pipes, owner = rest[2], rest[3:9], rest[10:14]
+        is_session, *group = rest[14:]
         unusual = (executable, preexec_fn, pass_fds, shell, owner != (None, None, None, -1))
-        if any(unusual) or not close_fds or group != (False, -1) or isinstance(args, str):
+        if any(unusual) or not close_fds or group not in ([-1], []) or isinstance(args, str):
             return False
         words = list(map(os.fspath, args))
-        if words[0] != sys.executable or not is_program(words[1:]):
+        if words[0] != self._python or not is_program(words[1:]):
             return False
         variables = (os.environ if env is None else env).items()
-        told = ["0", "1", "2", sys.executable, os.fspath(cwd or os.getcwd()), *words[1:]]
+        told = ["0", "1", "2", self._python, os.fspath(cwd or os.getcwd()), *words[1:]]
         told += [f"{os.fsdecode(name)}={os.fsdecode(text)}" for name, text in variables]
         text = b"".join(os.fsencode(each) + b"\0" for each in told)
-        counts = COUNTS.pack(COUNTS.size + len(text), 3, len(words) - 1)
+        counts = COUNTS.pack(COUNTS.size + len(text), 3, len(words) - 1, is_session)
         given = enumerate((pipes[0], pipes[3], pipes[5]))
         files = array.array("i", [own if file == -1 else file for own, file in given])
         made.pid = self._ask(counts + text, files)

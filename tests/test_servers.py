@@ -34,6 +34,18 @@ def test_a_quick_popen_starts_children_of_this_process(quick_popen):
     assert child.returncode == -signal.SIGKILL
 
 
+def test_a_quick_popen_starts_a_child_in_a_session_of_its_own(quick_popen):
+    code = "import os, sys; print(os.getsid(0) == os.getpid(), 'memnode.server' in sys.modules)"
+    for begins in (True, False):
+        with quick_popen(
+            [sys.executable, "-c", code],
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=begins,
+        ) as child:
+            assert child.communicate(timeout=TIMEOUT_S)[0] == f"{begins} True\n"
+
+
 def test_a_quick_popen_starts_other_programs_as_usual(quick_popen, tmp_path: Path):
     code = "import os, sys; print(os.getcwd(), 'memnode' in sys.modules)"
     for words, options in ((["env", sys.executable], {}), ([sys.executable], {"umask": 0})):
