@@ -91,29 +91,30 @@ print("ok")
 """
 
 
-def confined(code):
-    """Run code in a mount namespace with a small /dev/shm."""
-    mounted = 'mount -t tmpfs -o size=32m tmpfs /dev/shm && exec "$0" -c "$1"'
-    command = ["unshare", "-m", "sh", "-c", mounted, sys.executable, code]
-    return subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
+@pytest.fixture(scope="module")
+def confined(preloaded):
+    """Run code in a mount namespace with a small /dev/shm, in which each process is a fork."""
 
+    def run(code):
+        mounted = 'mount -t tmpfs -o size=32m tmpfs /dev/shm && exec "$0" -c "$1"'
+        command = ["unshare", "-m", "sh", "-c", mounted, preloaded, code]
+        return subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
 
-@pytest.fixture(scope="module", autouse=True)
-def may_mount():
     if not sys.platform.startswith("linux") or shutil.which("unshare") is None:
         pytest.skip("no unshare here")
-    tried = confined("print('ok')")
+    tried = run("print('ok')")
     if tried.returncode != 0:
         pytest.skip(f"a /dev/shm of its own cannot be mounted: {tried.stderr.strip()}")
+    return run
 
 
 @pytest.mark.parametrize("transport", ["shm", "tcp"])
-def test_no_room(transport):
+def test_no_room(confined, transport):
     tried = confined(f"import os\nTRANSPORT = {transport!r}\n{FULL}")
     assert (tried.returncode, tried.stdout) == (0, "ok\n"), tried.stderr
     assert os.path.ismount("/dev/shm")
 
 
-def test_a_region_is_freed_while_it_is_sent(reader):
+def test_a_region_is_freed_while_it_is_sent(confined, reader):
     tried = confined(f"READER = {reader!r}\n{FREED}")
     assert (tried.returncode, tried.stdout) == (0, "ok\n"), tried.stderr
