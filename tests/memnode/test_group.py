@@ -257,7 +257,7 @@ def test_a_limit_of_the_system_at_the_start_is_named(name, monkeypatch, capsys):
 
 def test_a_new_group_that_is_refused_leaves_nothing_of_its_own(start, name, preloaded):
     other = f"smbox.{name}-00.node"  # not of the first node, whose name it begins with
-    Path("/dev/shm", other).touch()
+    Path("/dev/shm", other).touch(0o600)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -44,7 +44,7 @@ def test_a_name_is_made_once(name):
 def test_attach_needs_a_whole_segment(name):
     with pytest.raises(SegmentError, match="no segment"):
         Segment.attach(name)
-    (segment.DIRECTORY / name).touch()
+    (segment.DIRECTORY / name).touch(0o600)
     with pytest.raises(SegmentError, match="empty"):
         Segment.attach(name)
 
@@ -138,7 +138,7 @@ def test_a_listing_without_a_free_descriptor_names_the_limit(monkeypatch):
 
 
 def test_a_segment_made_aside_replaces_an_empty_one(name):
-    (segment.DIRECTORY / name).touch()
+    (segment.DIRECTORY / name).touch(0o600)
     with pytest.raises(NoSegmentError, match="empty"):
         Segment.attach(name)
     with segment.create_filled("t-node", name, 4096) as made:
