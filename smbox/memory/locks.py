@@ -82,7 +82,8 @@ class LockFile:
             fcntl.fcntl(self.fd, fcntl.F_OFD_SETLK, request)
 
     def is_held(self, byte: int) -> bool:
-        """Return whether another open file holds the lock of this byte."""
+        """Return whether another open file holds the lock of this byte; raises as above."""
+        self.check_own()
         request = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0)
         answer = fcntl.fcntl(self.fd, fcntl.F_OFD_GETLK, request)
         return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
@@ -99,6 +100,7 @@ def _close_all() -> None:
     A child that a signal handler forked may return into a commit, which has the number of a
     file. So the numbers are given to a file that refuses locks, not to the next one opened.
     """
+    _OPENING.release()
     files = [each for each in _OPEN if each.fd >= 0]
     try:
         nothing = os.open(os.devnull, os.O_RDONLY)
@@ -110,7 +112,6 @@ def _close_all() -> None:
             os.dup2(nothing, locks.fd, inheritable=False)
             locks.fd = -1
         os.close(nothing)
-    _OPENING.release()
 
 
 os.register_at_fork(
