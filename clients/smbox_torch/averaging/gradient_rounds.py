@@ -208,7 +208,7 @@ class GradientRounds:
         finally:
             self.weight = weight
 
-    def agree(self, state: Mapping[torch.Tensor, Mapping[str, Any]]) -> None:
+    def agree(self, state: Mapping[torch.Tensor, Mapping[str, Any]]) -> bool:
         """Copy parameters and state of the rank with the most steps to all; after ``follow``.
 
         A rank that followed did not change gradients before a step (clip, unscale), as that
@@ -218,10 +218,13 @@ class GradientRounds:
         Args:
             state: state of the optimizer; its tensors with the shape and dtype of their
                 parameter are copied, too.
+
+        Returns:
+            whether they were copied; the same on all ranks.
         """
         is_leader = self._mean.is_leader()
         if is_leader is None:
-            return
+            return False
         weight, self.weight = self.weight, float(is_leader)
         try:
             self._share(self._parameters)
@@ -233,6 +236,7 @@ class GradientRounds:
                     self._share(own)
         finally:
             self.weight = weight
+        return True
 
     def _share(self, tensors: Sequence[torch.Tensor | None]) -> None:
         """Replace tensors, one per parameter, by their mean, in a separate round."""

@@ -124,7 +124,11 @@ class AveragingOptimizer(WrappedOptimizer):
         yield
         with torch.no_grad():
             self._rounds.follow(self._step, self._is_awaited)
-            self._rounds.agree(self.inner.state)
+            if self._rounds.agree(self.inner.state):
+                self._unify()
+
+    def _unify(self) -> None:
+        """Adapt to the parameters that all ranks have copied from one of them."""
 
     def _is_awaited(self) -> bool:
         """Return whether another rank waits for this one within a step."""

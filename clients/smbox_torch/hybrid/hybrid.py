@@ -153,6 +153,10 @@ class HybridSGD(SyncGroup):
     def _is_awaited(self) -> bool:
         return self._exchange.broadcast.is_due()
 
+    def _unify(self) -> None:
+        for each in rounding_errors(self._role):
+            each.zero_()  # those of ranks with different parameters differ
+
     def exchange(self) -> None:
         """Exchange now, on all ranks; with overlap begin it, and x moves at the next step.
 
