@@ -79,20 +79,24 @@ class Starts:
         self._team.check()  # a late row of this worker would hide its successor's
         came, rank = self._came.get(), self._team.rank
         found = came[rank : rank + 1]
-        if _are_later(found, self._row)[0]:
-            raise LeaseLostError(
-                f"another process has taken rank {rank} of the workers that meet: this one was"
-                " stopped for longer than its lease; end it",
-                rank=rank,
-            )
+        self._demand_latest(found)
         if (found != self._row).any():
             self._mine.put(self._row)
             found[:] = self._row
         return came
 
     def check(self) -> None:
-        """Raise LeaseLostError if a later worker has this worker's rank."""
-        self._read()
+        """Raise LeaseLostError if a later worker has this worker's rank; it may have left."""
+        self._demand_latest(self._mine.get())
+
+    def _demand_latest(self, found: Array) -> None:
+        if _are_later(found, self._row)[0]:
+            rank = self._team.rank
+            raise LeaseLostError(
+                f"another process has taken rank {rank} of the workers that meet: this one was"
+                " stopped for longer than its lease; end it",
+                rank=rank,
+            )
 
     def token(self) -> int:
         """Return the checksum of the starts agreed on, or of the present ones.

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import smbox
-from smbox.errors import LeaseLostError, WorkerLostError
+from smbox.errors import LeaseLostError, StepMismatchError, WorkerLostError
 from smbox.testing.model_box import ModelBox
 from smbox_torch import ParameterServer
 
@@ -133,3 +133,18 @@ def test_a_worker_whose_rank_another_has_taken_pushes_nothing():
         run(one, 1)
     assert box.order("run.gradient1.float32", "accumulate") == []
     one.close()
+
+
+def test_a_worker_whose_member_left_first_tells_that_it_has_finished():
+    with smbox.local("64MiB") as box:
+        members = [smbox.join(box, "team", expected=2, rank=rank) for rank in range(2)]
+        running = []
+        for member in members:
+            sgd = torch.optim.SGD([torch.nn.Parameter(torch.ones(3))], lr=0.1)
+            running.append(ParameterServer(sgd, box, "run", workers=member, timeout_s=WAIT_S))
+        train(running, 2)
+        members[1].leave()
+        running[1].close(exchange=False)
+        with pytest.raises(StepMismatchError, match="rank 1 finished"), running[0]:
+            run(running[0], 1)
+        members[0].leave()
