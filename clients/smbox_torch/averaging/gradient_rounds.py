@@ -17,6 +17,7 @@ import os
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -75,6 +76,7 @@ class GradientRounds:
         self._members = range(len(parameters))
         self._missing = set(self._members)
         self._ready: int | None = None  # finished and not taken: its hooks may still run
+        self._stream: torch.cuda.Stream | None = None  # on which it was finished
         self._started_s = 0.0
         self._hooks = [
             each.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
@@ -117,8 +119,11 @@ class GradientRounds:
                 shape=tuple(parameter.shape),
             )
         if self._ready is not None:
-            self._mean.take(self._ready)
+            with nullcontext() if self._stream is None else torch.cuda.stream(self._stream):
+                self._mean.take(self._ready)
             self._missing.discard(self._ready)
+        device = parameter.device
+        self._stream = torch.cuda.current_stream(device) if parameter.is_cuda else None
         self._ready = index
 
     def _demand_own_process(self) -> None:
