@@ -51,6 +51,7 @@ class AveragingOptimizer(WrappedOptimizer):
     _rounds: GradientRounds
     _model: torch.nn.Module | None = None
     _frozen: Sequence[torch.Tensor] = ()
+    _rounding_errors: Sequence[torch.Tensor] = ()
 
     @property
     def weight(self) -> float:
@@ -125,10 +126,8 @@ class AveragingOptimizer(WrappedOptimizer):
         with torch.no_grad():
             self._rounds.follow(self._step, self._is_awaited)
             if self._rounds.agree(self.inner.state):
-                self._unify()
-
-    def _unify(self) -> None:
-        """Adapt to the parameters that all ranks have copied from one of them."""
+                for each in self._rounding_errors:
+                    each.zero_()  # those of ranks whose parameters differed
 
     def _is_awaited(self) -> bool:
         """Return whether another rank waits for this one within a step."""

@@ -33,9 +33,8 @@ from smbox_torch.averaging.sync_group import BUCKET_NBYTES, TIMEOUT_S, SyncGroup
 from smbox_torch.boxes import BoxLike
 from smbox_torch.hybrid.exchange import GroupExchange, rounding_errors
 from smbox_torch.hybrid.groups import Groups, Run, find_placement
-from smbox_torch.hybrid.member import HybridMember
 from smbox_torch.hybrid.roles import ExchangeName, ExchangeSettings, create_role
-from smbox_torch.hybrid.root import HybridRoot, address_bytes
+from smbox_torch.hybrid.root import address_bytes
 from smbox_torch.optimizer.checkpoint import is_plain
 from smbox_torch.optimizer.options import BoxOptions
 from smbox_torch.optimizer.stats import Stats
@@ -75,8 +74,6 @@ class HybridSGD(SyncGroup):
         ConnectError: "auto": a link cannot be measured; no region of the model was created.
     """
 
-    _role: HybridRoot | HybridMember
-
     def __init__(
         self,
         optimizer: torch.optim.Optimizer,
@@ -111,7 +108,8 @@ class HybridSGD(SyncGroup):
         shared = f"hybrid-{zlib.crc32(name.encode()):08x}"
         with ExitStack() as undo:
             undo.callback(self._role.close, exchange=False)
-            self._told += rounding_errors(self._role)
+            self._rounding_errors = rounding_errors(self._role)
+            self._told += self._rounding_errors
             self._told[1].fill_(self._role.steps)
             super().__init__(
                 optimizer,
@@ -152,10 +150,6 @@ class HybridSGD(SyncGroup):
 
     def _is_awaited(self) -> bool:
         return self._exchange.broadcast.is_due()
-
-    def _unify(self) -> None:
-        for each in rounding_errors(self._role):
-            each.zero_()  # those of ranks with different parameters differ
 
     def exchange(self) -> None:
         """Exchange now, on all ranks; with overlap begin it, and x moves at the next step.
