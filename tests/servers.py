@@ -11,8 +11,8 @@ import array
 import ctypes
 import json
 import os
+import runpy
 import socket
-import struct
 import subprocess
 import sys
 import tempfile
@@ -41,7 +41,7 @@ PIDS: set[int] = set()
 PR_SET_CHILD_SUBREAPER = 36
 PART = 16
 """The most bytes of a pid."""
-COUNTS = struct.Struct("4I")  # as in fork_server.py
+COUNTS = runpy.run_path(str(FOLDER / "fork_server.py"))["COUNTS"]
 
 
 def is_program(words: list[str]) -> bool:
