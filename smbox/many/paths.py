@@ -116,7 +116,7 @@ class Share(Tracked):
         self.node = nodes[request.info.address.node]
         self._offset = offset
         self._request: PathRequest | None = request
-        self._unreported = SmboxError("not reported")
+        self._unreported: SmboxError | None = None
 
     def start(self) -> None:
         """Start the share unless it was started; record the error if that fails."""
@@ -135,8 +135,9 @@ class Share(Tracked):
     def mark_reported(self) -> None:
         """Note that a call raises the error of the change, of which this is a part."""
         self.work.mark_reported()
-        with suppress(ValueError):  # a flush has raised it, or the share was started
-            self.node.unreported.remove(self._unreported)
+        if self._unreported is not None:
+            with suppress(ValueError):  # a flush has raised it
+                self.node.unreported.remove(self._unreported)
 
     def fail(self, error: Exception) -> None:
         """Record the error that the share failed with; it names the node."""
