@@ -74,7 +74,7 @@ class Starts:
         """Return the starts of all, after replacing a late row of an earlier start.
 
         Raises:
-            LeaseLostError: a later worker has this worker's rank.
+            LeaseLostError: this worker has lost its rank.
         """
         self._team.check()  # a late row of this worker would hide its successor's
         came, rank = self._came.get(), self._team.rank
@@ -102,7 +102,7 @@ class Starts:
         """Return the checksum of the starts agreed on, or of the present ones.
 
         Raises:
-            LeaseLostError: as ``check``; only before they have agreed.
+            LeaseLostError: this worker has lost its rank; only before they have agreed.
         """
         if self._agreed is None:
             self._seen = self._read()
@@ -117,7 +117,7 @@ class Starts:
         """Return what is known about the others; until they agree only with a launcher.
 
         Raises:
-            LeaseLostError: as ``check``.
+            LeaseLostError: this worker has lost its rank.
         """
         came = self._read()
         is_known = (came[:, 0] == self._start_id) & bool(self._start_id)
