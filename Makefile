@@ -15,6 +15,7 @@ PIP   = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 STAMP = $(VENV)/.installed
 BUILT = $(VENV)/.native
 TRIED = $(VENV)/.frameworks
+REWRITTEN = $(VENV)/.rewritten
 
 .DEFAULT_GOAL := help
 .PHONY: help venv native demo test check format bench chaos clean
@@ -72,12 +73,19 @@ demo: $(BUILT)  ## train a small model on several workers through one memory nod
 test: export PYTHONDONTWRITEBYTECODE =
 # The processes of the tests already use all cores.
 test: export OMP_NUM_THREADS = 1
-test: $(BUILT) $(TRIED)  ## run every test, with more processes than cores (minutes)
+test: $(BUILT) $(TRIED) $(REWRITTEN)  ## run every test, with more processes than cores (minutes)
 	$(BIN)/python -m pytest --numprocesses $(TESTERS) --dist loadfile --no-loadscope-reorder
 
 # Many tests wait for other processes or for leases. So there are more processes than cores; each of
 # them takes half a gigabyte. (nproc would return OMP_NUM_THREADS instead of the number of cores.)
 TESTERS = $$(( $$(env -u OMP_NUM_THREADS nproc) + 4 ))
+
+# pytest rewrites the assertions of each test file and keeps the result beside the file. In a new clone
+# all processes of `make test` would rewrite all files at once. Here each of two does a half first.
+REWRITE = $(BIN)/python -m pytest --collect-only -qq -p no:cacheprovider >/dev/null
+$(REWRITTEN): | $(BUILT) $(TRIED)
+	@$(REWRITE) tests/smbox_torch & $(REWRITE) --ignore=tests/smbox_torch; wait
+	@touch $(REWRITTEN)
 
 check: $(STAMP)  ## formatting, lint, types and layers
 	$(BIN)/ruff format --check .
