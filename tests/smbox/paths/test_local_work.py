@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import linecache
 import os
 import signal
-import sys
 
 import numpy as np
 import pytest
@@ -19,6 +15,7 @@ from smbox.memory.journal import Writer
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.reading import Reader
+from smbox.testing.interrupts import interrupted
 from smbox.testing.solo import solo_box
 
 COUNT = 2 * STRIPE_NBYTES // 8 + 4
@@ -27,71 +24,24 @@ SOME = np.arange(0, COUNT, 128)
 TRACED = tuple(os.path.dirname(module.__file__) for module in (smbox.paths, smbox.memory))
 
 
-class InterruptAt:
-    """Raises KeyboardInterrupt before the n-th line that runs in the local path and the memory.
-
-    Lines that take or release a lock are left out: between the end of the block and the release
-    CPython itself never looks for signals.
-    """
-
-    def __init__(self, nth):
-        self.nth, self.lines = nth, 0
-
-    def __enter__(self):
-        sys.settrace(self._trace)
-        return self
-
-    def __exit__(self, *_):
-        sys.settrace(None)
-
-    def _trace(self, frame, event, _):
-        if not frame.f_code.co_filename.startswith(TRACED):
-            return None
-        line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
-        if event == "line" and not line.lstrip().startswith("with "):
-            self.lines += 1
-            if self.lines == self.nth:
-                raise KeyboardInterrupt
-        return self._trace
-
-
-def in_a_generator(test):
-    """Run a test in a generator, which has its own current exception.
-
-    If a trace function raises as a handler begins or ends, the handled exception stays current
-    (CPython 3.11), and later tests of the process would run as in a handler.
-    """
-
-    def run(**fixtures):
-        next(test(**fixtures) for _ in [None])
-        assert sys.exc_info() == (None, None, None)
-
-    return functools.wraps(test)(run)
-
-
 def stripes_of(array):
     return [array[at : at + STRIPE_NBYTES // 8] for at in range(0, COUNT, STRIPE_NBYTES // 8)]
-
-
-def lines_of(call):
-    with InterruptAt(0) as counted:
-        call()
-    return counted.lines
 
 
 def test_a_verb_interrupted_at_any_line_leaves_whole_stripes_and_no_lock(solo, box, region):
     with solo_box(solo) as other:
         seen = other.attach("some")
         region.accumulate(ONES)  # what the first call does once is done
-        for nth in range(1, lines_of(lambda: region.accumulate(ONES)) + 1):
-            before = seen.get()
-            with contextlib.suppress(KeyboardInterrupt), InterruptAt(nth):
-                region.accumulate(ONES)
+        nth, was_struck = 0, True
+        while was_struck:
+            nth, before = nth + 1, seen.get()
+            was_struck = interrupted(nth, lambda: region.accumulate(ONES), TRACED)
             for old, new in zip(stripes_of(before), stripes_of(seen.get()), strict=True):
                 assert len(np.unique(new - old)) == 1
                 assert new[0] - old[0] in {0, 1}
             seen.accumulate(ONES, timeout_s=5.0)  # no stripe stayed locked
             region.accumulate(ONES, timeout_s=5.0)
+    assert nth > 50
 
 
 def test_a_handle_interrupted_at_any_line_goes_on_exactly_once(box, region, held):
@@ -99,16 +49,14 @@ def test_a_handle_interrupted_at_any_line_goes_on_exactly_once(box, region, held
         with held(region, 1):  # so that it stops in the middle
             return region.accumulate_nb(ONES)
 
-    lines = lines_of(begun().wait)
-    for nth in range(1, lines + 1):
-        before = region.get()
+    nth, was_struck = 0, True
+    while was_struck:
+        nth, before = nth + 1, region.get()
         handle = begun()
-        try:
-            with InterruptAt(nth):
-                handle.wait()
-        except KeyboardInterrupt:
-            handle.wait()
+        was_struck = interrupted(nth, handle.wait, TRACED)
+        handle.wait()
         assert (region.get() - before == 1).all(), nth
+    assert nth > 50
 
 
 def test_an_exchange_interrupted_at_any_line_moves_x_as_far_as_the_center(box, region, held):
@@ -116,15 +64,14 @@ def test_an_exchange_interrupted_at_any_line_moves_x_as_far_as_the_center(box, r
         with held(region, 1):
             return region.elastic_nb(x, 0.5)
 
-    for nth in range(1, lines_of(begun(ONES * 3).wait) + 1):
-        x, before = np.full(COUNT, 3.0), region.get()
+    nth, was_struck = 0, True
+    while was_struck:
+        nth, x, before = nth + 1, np.full(COUNT, 3.0), region.get()
         handle = begun(x)
-        try:
-            with InterruptAt(nth):
-                handle.wait()
-        except KeyboardInterrupt:
-            handle.wait()
+        was_struck = interrupted(nth, handle.wait, TRACED)
+        handle.wait()
         assert (x + region.get() == 3.0 + before).all(), nth
+    assert nth > 50
 
 
 def test_reads_that_are_interrupted_one_behind_the_other_fill_all_of_their_arrays(
@@ -137,17 +84,17 @@ def test_reads_that_are_interrupted_one_behind_the_other_fill_all_of_their_array
             region.accumulate_nb(np.zeros(COUNT))  # the reads wait behind it
             return [region.get_nb(np.zeros(COUNT)), region.rows([COUNT - 1, 3]).get_nb()]
 
-    for nth in range(1, lines_of(lambda: [each.wait() for each in begun()]) + 1):
-        handles = begun()
+    nth, was_struck = 0, True
+    while was_struck:
+        nth, handles = nth + 1, begun()
+        was_struck = False
         for handle in handles:
-            try:
-                with InterruptAt(nth):
-                    handle.wait()
-            except KeyboardInterrupt:
-                handle.wait()
+            was_struck |= interrupted(nth, handle.wait, TRACED)
+            handle.wait()
         whole, rows = [handle.result() for handle in handles]
         assert (whole == np.arange(COUNT)).all(), nth
         assert rows.tolist() == [COUNT - 1, 3], nth
+    assert nth > 50
 
 
 def batched(box, region, _):
@@ -165,28 +112,26 @@ BLOCKED = {
 
 
 @pytest.mark.parametrize("verb", BLOCKED)
-@in_a_generator
 def test_nothing_of_a_blocked_verb_happens_after_it_was_interrupted(box, region, held, verb):
     source = box.create("other", shape=(COUNT,), dtype="float64", init=1.0)
     region.accumulate_from(source)  # what the first call does once is done
-    is_over = False
-    nth = 0
-    while not is_over:
+
+    def blocked():
+        with pytest.raises(RequestTimeoutError):
+            BLOCKED[verb](box, region, source)
+
+    nth, was_struck = 0, True
+    while was_struck:
         nth += 1
         region.put(ONES)
         with held(region, 1):
-            try:
-                with InterruptAt(nth):
-                    BLOCKED[verb](box, region, source)
-            except KeyboardInterrupt:
-                pass
-            except RequestTimeoutError:
-                is_over = True
+            was_struck = interrupted(nth, blocked, TRACED)
             first = region[: STRIPE_NBYTES // 8].get()
         box.flush()
         after = region.get()
         assert (after[: STRIPE_NBYTES // 8] == first).all(), nth
         assert (after[STRIPE_NBYTES // 8 :] == 1).all(), nth
+    assert nth > 50
 
 
 @pytest.mark.parametrize(
@@ -200,21 +145,19 @@ def test_a_verb_that_failed_is_not_tried_again(box, region, monkeypatch, maker, 
     def refuse(*_):
         raise error("not just now")
 
-    is_over = False
-    nth = 0
-    while not is_over:
+    def refused():
+        with pytest.raises(error):
+            region.accumulate(ONES)
+
+    nth, was_struck = 0, True
+    while was_struck:
         nth += 1
         with monkeypatch.context() as patched:
             patched.setattr(*maker, refuse)
-            try:
-                with InterruptAt(nth):
-                    region.accumulate(ONES)
-            except KeyboardInterrupt:
-                pass
-            except error:
-                is_over = True
+            was_struck = interrupted(nth, refused, TRACED)
         other.get()  # whatever is still queued is tried first
     assert region.get()[0] == 1.0
+    assert nth > 50
 
 
 def test_a_held_stripe_ends_a_verb_at_its_timeout_which_names_the_stripe(box, region, held):
