@@ -6,7 +6,6 @@ import gc
 import logging
 import multiprocessing
 import os
-import runpy
 import shlex
 import signal
 import struct
@@ -16,8 +15,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import psutil
@@ -38,10 +38,20 @@ SHM = Path("/dev/shm")
 SEGMENTS = "segments in /dev/shm"
 TESTS = Path(__file__).resolve().parent
 POPEN = subprocess.Popen
-SERVERS = SimpleNamespace(**runpy.run_path(str(TESTS / "servers.py")))
-ORDERS = ModuleType("orders")
-vars(ORDERS).update(runpy.run_path(str(TESTS / "orders.py")))
-"""What these modules have; they are not in a folder where Python looks for modules."""
+
+
+def _module(name: str) -> ModuleType:
+    """Return a module of this folder, in which Python does not look for modules."""
+    spec = spec_from_file_location(name, TESTS / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+SERVERS = _module("servers")
+ORDERS = _module("orders")
 SHARED: pytest.StashKey[dict[str, str]] = pytest.StashKey()
 """Key of their paths in the configuration of pytest-xdist's controller."""
 
