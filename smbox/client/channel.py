@@ -203,7 +203,7 @@ class Channel(ThreadQueue[Transfer]):
             while unsent or flight.cut_next():
                 message = unsent[0]
                 message.generation = connection.generation
-                if not transport.send(encode_request(message), zero_copy=True):
+                if not transport.send(encode_request(message)):
                     break
                 message.copies += 1
                 unsent.popleft()

@@ -54,13 +54,11 @@ class Transport(Protocol):
     arrive. One thread uses it at a time.
     """
 
-    def send(self, frames: Sequence[Buffer], *, zero_copy: bool = False) -> bool:
+    def send(self, frames: Sequence[Buffer]) -> bool:
         """Send one message; never waits.
 
-        Args:
-            frames: the message.
-            zero_copy: send large frames but the first from the caller's memory, which must
-                not change until the reply is here or ``is_released`` returns True.
+        Large frames may be sent from the caller's memory, which must not change until the reply
+        is here or ``is_released`` returns True.
 
         Returns:
             False if the queue is full; nothing was sent.

@@ -116,10 +116,10 @@ class FaultyTransport:
         self._held: dict[Side, list[_Held]] = {"request": [], "reply": []}
         self._arrived: deque[list[Buffer]] = deque()
 
-    def send(self, frames: Sequence[Buffer], *, zero_copy: bool = False) -> bool:
+    def send(self, frames: Sequence[Buffer]) -> bool:
         """Send the message, unless a fault strikes it."""
         out = self._suffer("request", frames)
-        return all(self._inner.send(message, zero_copy=zero_copy) for message in out)
+        return all(self._inner.send(message) for message in out)
 
     def receive(self, timeout_s: float) -> list[Buffer] | None:
         """Return the next message; None if a fault struck it."""

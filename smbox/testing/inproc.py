@@ -77,7 +77,7 @@ class InprocTransport:
             raise TransportError("the connection is closed")
         return inbox
 
-    def send(self, frames: Sequence[Buffer], *, zero_copy: bool = False) -> bool:  # noqa: ARG002 -- copied at once
+    def send(self, frames: Sequence[Buffer]) -> bool:
         """Send a message; the queue is never full."""
         self._arrived()
         self._hub.deliver(self._connection, frames)

@@ -49,7 +49,7 @@ class Wire:
         self.is_full = self.is_lent = False
         self.strike = ""
 
-    def send(self, frames: Sequence[Buffer], *, zero_copy: bool = False) -> bool:  # noqa: ARG002 -- copied at once
+    def send(self, frames: Sequence[Buffer]) -> bool:
         """Accept a request; see ``Transport``."""
         request = decode_request([bytes(frame) for frame in frames])
         if request.op is Op.HELLO:

@@ -235,13 +235,13 @@ class ZmqTransport:
                 f"cannot connect: {error}; is the address right?", address=address
             ) from error
 
-    def send(self, frames: Sequence[Buffer], *, zero_copy: bool = False) -> bool:
-        """Send one message; return False if the queue is full."""
+    def send(self, frames: Sequence[Buffer]) -> bool:
+        """Send one message, large frames without a copy; return False if the queue is full."""
         last = len(frames) - 1
         try:
             for index, frame in enumerate(frames):
                 flags = NOW_MORE if index < last else NOW
-                if zero_copy and len(frame) >= LENT_NBYTES_MIN:
+                if len(frame) >= LENT_NBYTES_MIN:
                     while self._lent and self._lent[0].done:
                         self._lent.popleft()
                     self._lent.append(self._socket.send(frame, flags, copy=False, track=True))

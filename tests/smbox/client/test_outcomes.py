@@ -75,7 +75,7 @@ class SlowTransport:
     def __init__(self, transport):
         self._transport, self._unsent = transport, []
 
-    def send(self, frames, **_):
+    def send(self, frames):
         self._unsent.append(frames)
         return True
 

@@ -200,12 +200,12 @@ class Losing:
         self._control = control
         self._inner = node.connect()
 
-    def send(self, frames, *, zero_copy=False):
+    def send(self, frames):
         if decode_request(frames).op is Op.GET:
             for address, region in list(self._node.memory.regions.items()):
                 if region.state == RegionState.BUILDING:
                     self._control.free(address, 10.0)
-        return self._inner.send(frames, zero_copy=zero_copy)
+        return self._inner.send(frames)
 
     def __getattr__(self, name):
         return getattr(self._inner, name)

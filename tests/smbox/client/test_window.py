@@ -22,8 +22,8 @@ class Counting:
         self._inner = inner
         self._in_flight = self.most = 0
 
-    def send(self, frames, *, zero_copy=False):
-        is_sent = self._inner.send(frames, zero_copy=zero_copy)
+    def send(self, frames):
+        is_sent = self._inner.send(frames)
         self._in_flight += is_sent
         self.most = max(self.most, self._in_flight)
         return is_sent

@@ -119,9 +119,9 @@ def test_what_is_interrupted_leaves_no_unpublished_region(node, boxes, op):
         def __getattr__(self, name):
             return getattr(self._inner, name)
 
-        def send(self, frames, **options):
+        def send(self, frames):
             self._asked = decode_request([bytes(frame) for frame in frames]).op
-            return self._inner.send(frames, **options)
+            return self._inner.send(frames)
 
         def receive(self, timeout_s):
             frames = self._inner.receive(timeout_s)

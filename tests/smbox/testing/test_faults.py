@@ -77,7 +77,7 @@ def test_a_delayed_message_lets_others_pass(node):
     script = FaultScript().delay(Op.PUT, behind=2)
     transport = script.around(node.connect)()
     body = bytearray(b"body")
-    transport.send([Header(Op.PUT, request=0).pack(), body], zero_copy=True)
+    transport.send([Header(Op.PUT, request=0).pack(), body])
     body[:] = b"gone"
     for request in (1, 2, 3):
         transport.send(message(Op.PUT, request))

@@ -26,7 +26,7 @@ for left in range(FILES + 1):
     else:
         break
 assert left == FILES, left
-assert transport.send([b"header", bytes(LENT_NBYTES_MIN)], zero_copy=True)
+assert transport.send([b"header", bytes(LENT_NBYTES_MIN)])
 transport.close()
 limit_s = time.monotonic() + 20.0
 while not transport.is_released():
