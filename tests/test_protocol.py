@@ -12,7 +12,7 @@ from smbox import errors
 from smbox.address import GlobalAddress
 from smbox.memory.kernels import KernelCode, OptimizerCode
 from smbox.wire import codec, header, messages, operands
-from smbox.wire.ops import ANSWERS, ERRORS, OPERANDS, SOURCES, Op, Status
+from smbox.wire.ops import ANSWERS, OPERANDS, SOURCES, Op, Status
 
 PAGE = (Path(__file__).parent.parent / "docs" / "protocol.md").read_text()
 
@@ -44,8 +44,8 @@ def test_operations():
 def test_statuses():
     table = {row[0]: row for row in rows("Statuses")}
     assert {name: int(row[1]) for name, row in table.items()} == {s.name: s for s in Status}
-    for status, kind in ERRORS.items():
-        assert getattr(errors, table[status.name][2]) is kind
+    for status in Status:
+        assert getattr(errors, table[status.name][2], None) is status.error
 
 
 def test_header_fields_follow_each_other():
@@ -62,7 +62,9 @@ def test_limits_and_kernels():
     assert str(header.LONG_NBYTES_MAX) in limits["data of a LEND, or a change with its source"]
     assert str(codec.CONTROL_NBYTES_MAX) in limits["msgpack body"]
     assert limits["items of a batch"] == str(operands.ITEMS_MAX)
-    assert str(operands.OPERAND_NBYTES_MAX) in limits["operand of GATHER, FROM, UPDATE, DOT"]
+    for op in OPERANDS:
+        nbytes_max = str(operands.PAYLOAD_NBYTES_MAX[op])
+        assert nbytes_max in limits["operand of GATHER, FROM, UPDATE, DOT"]
     assert limits["places of a GATHER"] == str(operands.PLACES_MAX)
     counts = f"{operands.SIBLINGS_MAX}, {operands.PARAMETERS_MAX}"
     assert limits["siblings, parameters of an UPDATE"] == counts

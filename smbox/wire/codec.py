@@ -20,11 +20,11 @@ from smbox.errors import (
     SmboxError,
     VersionMismatchError,
 )
-from smbox.wire import header, operands, ops
+from smbox.wire import header, ops
 from smbox.wire.header import Buffer
 from smbox.wire.messages import REPLIES, REQUESTS, Body, ErrorBody
-from smbox.wire.operands import Item
-from smbox.wire.ops import ANSWERS, CONTROL, OP_OF, OPERANDS, SOURCES, STATUS_OF, Op, Status
+from smbox.wire.operands import PAYLOAD_NBYTES_MAX, Item, unpack_items
+from smbox.wire.ops import ANSWERS, CONTROL, OP_OF, STATUS_OF, Op, Status
 
 CONTROL_NBYTES_MAX: Final = 2 << 20
 """Bytes of a msgpack body; an error carries the answers of the commits before it."""
@@ -180,7 +180,7 @@ def encode_request(request: Request) -> list[Buffer]:
         LocalProtocolError: the protocol does not allow a field or the body.
     """
     head = request.pack()
-    if request.op in SOURCES or request.op in OPERANDS or request.op is Op.BATCH:
+    if request.op in PAYLOAD_NBYTES_MAX:
         return [head, request.payload]
     if request.op not in CONTROL:
         return [head]
@@ -201,13 +201,10 @@ def decode_request(frames: Sequence[Buffer]) -> Request:
         ops.check_operand(op, found.operand)
     if op in CONTROL:
         found.body = _body(_decoder_of(REQUESTS[op]), body)
-    elif op in SOURCES:
-        found.payload = ops.check_length(body, ops.unit_of(op))
-    elif op in OPERANDS:
-        found.payload = ops.check_length(body, operands.OPERAND_NBYTES_MAX)
-    elif op is Op.BATCH:
-        found.payload = ops.check_length(body, operands.BATCH_NBYTES_MAX)
-        found.items = operands.unpack_items(found.nbytes, found.payload)
+    elif op in PAYLOAD_NBYTES_MAX:
+        found.payload = ops.check_length(body, PAYLOAD_NBYTES_MAX[op])
+        if op is Op.BATCH:
+            found.items = unpack_items(found.nbytes, found.payload)
     elif body is not None:
         raise RemoteProtocolError("one frame expected", op=op.name)
     return found

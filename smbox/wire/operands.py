@@ -20,8 +20,8 @@ from typing import Final, NamedTuple
 from msgspec import Struct
 
 from smbox.errors import RemoteProtocolError
-from smbox.wire.header import NO_SCALE, REQUEST_NBYTES_MAX, Buffer
-from smbox.wire.ops import ANSWERS, OP_OF, SOURCES, Op, answer_nbytes, check_operand
+from smbox.wire.header import LONG_NBYTES_MAX, NO_SCALE, REQUEST_NBYTES_MAX, Buffer
+from smbox.wire.ops import ANSWERS, OP_OF, OPERANDS, SOURCES, Op, answer_nbytes, check_operand
 
 PLACE_NBYTES: Final = 8
 SIBLINGS_MAX: Final = 3
@@ -30,10 +30,6 @@ PARAMETERS_MAX: Final = 4
 _WORD: Final = struct.Struct("<Q")
 _UPDATE: Final = struct.Struct("<Q3Q4d")
 
-UPDATE_HEAD_NBYTES: Final = _UPDATE.size
-OPERAND_NBYTES_MAX: Final = REQUEST_NBYTES_MAX + UPDATE_HEAD_NBYTES
-"""Bytes of an operand's frame: the data of a request and the head."""
-
 PLACES_MAX: Final = (REQUEST_NBYTES_MAX - _WORD.size) // PLACE_NBYTES
 """Rows of one GATHER."""
 
@@ -41,8 +37,13 @@ PLACES_MAX: Final = (REQUEST_NBYTES_MAX - _WORD.size) // PLACE_NBYTES
 _ITEM: Final = struct.Struct("<BBBxIQQ8s")
 ITEM_NBYTES: Final = 32
 ITEMS_MAX: Final = 32
-BATCH_NBYTES_MAX: Final = ITEMS_MAX * ITEM_NBYTES + REQUEST_NBYTES_MAX
-"""Bytes of a batch's frame; all its answers have at most REQUEST_NBYTES_MAX."""
+
+PAYLOAD_NBYTES_MAX: Final = {
+    **dict.fromkeys(SOURCES, LONG_NBYTES_MAX),
+    **dict.fromkeys(OPERANDS, REQUEST_NBYTES_MAX + _UPDATE.size),
+    Op.BATCH: REQUEST_NBYTES_MAX + ITEMS_MAX * ITEM_NBYTES,
+}
+"""Operations whose request has data in its second frame, and the longest such frame."""
 
 
 class Update(NamedTuple):

@@ -190,10 +190,8 @@ def check_answer(op: Op, nbytes: int, operand: int, body: Buffer | None) -> Buff
     return found
 
 
-ERRORS: Final = {status: status.error for status in Status if status.error is not None}
-"""Error class that each status raises at the caller."""
-
-_STATUS_OF: Final = {error: status for status, error in ERRORS.items()}
+_STATUS_OF_ERROR: Final = {status.error: status for status in Status if status.error}
+"""Status by error class."""
 
 STATUS_OF: Final = {int(status): status for status in Status}
 """Status by number."""
@@ -202,8 +200,8 @@ STATUS_OF: Final = {int(status): status for status in Status}
 def status_of(error: SmboxError) -> Status:
     """Return the status of an error's class, or of the nearest base class in the table."""
     for base in type(error).__mro__:
-        if base in _STATUS_OF:
-            return _STATUS_OF[base]
+        if base in _STATUS_OF_ERROR:
+            return _STATUS_OF_ERROR[base]
     return Status.ERROR
 
 

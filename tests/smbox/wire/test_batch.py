@@ -8,9 +8,9 @@ from hypothesis import given, settings, strategies as st
 from smbox.errors import RemoteProtocolError
 from smbox.wire.header import REQUEST_NBYTES_MAX
 from smbox.wire.operands import (
-    BATCH_NBYTES_MAX,
     ITEM_NBYTES,
     ITEMS_MAX,
+    PAYLOAD_NBYTES_MAX,
     Item,
     pack_items,
     unpack_items,
@@ -94,4 +94,5 @@ def test_unknown_op_and_answers_beyond_the_limit_are_the_peers_fault():
 
 def test_the_largest_batch_fits():
     items = [Item(Op.PUT, 1, 0, REQUEST_NBYTES_MAX // ITEMS_MAX, bytes(1 << 15))] * ITEMS_MAX
-    assert len(pack_items(items)) == BATCH_NBYTES_MAX == ITEMS_MAX * ITEM_NBYTES + (1 << 20)
+    nbytes = len(pack_items(items))
+    assert nbytes == PAYLOAD_NBYTES_MAX[Op.BATCH] == ITEMS_MAX * ITEM_NBYTES + (1 << 20)

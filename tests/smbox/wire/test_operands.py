@@ -13,6 +13,7 @@ from smbox.wire import operands
 from smbox.wire.header import REQUEST_NBYTES_MAX
 
 WORD = st.integers(0, 2**64 - 1)
+HEAD_NBYTES = 64  # of an UPDATE
 
 
 @settings(max_examples=50, deadline=None)
@@ -62,7 +63,7 @@ def test_update(siblings, parameters, gradient):
     assert list(found.siblings) == siblings
     assert list(found.parameters[: len(parameters)]) == parameters
     assert bytes(found.gradient) == gradient
-    for length in (0, operands.UPDATE_HEAD_NBYTES - 1, len(operand) - 1):
+    for length in (0, HEAD_NBYTES - 1, len(operand) - 1):
         with pytest.raises(RemoteProtocolError):
             operands.unpack_update(operand[:length], len(gradient))
 
@@ -74,6 +75,6 @@ def test_an_update_of_too_much():
 
 def test_limits_are_the_memorys():
     assert operands.SIBLINGS_MAX == Slot.EXTENTS_MAX - 1
-    assert operands.UPDATE_HEAD_NBYTES == 64
+    assert len(operands.pack_update([], [], b"")) == HEAD_NBYTES
     most = operands.pack_gather(1, bytes(8 * operands.PLACES_MAX))
     assert REQUEST_NBYTES_MAX - 8 < len(most) <= REQUEST_NBYTES_MAX

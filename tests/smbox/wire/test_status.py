@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from smbox import errors
-from smbox.wire.ops import ERRORS, STATUS_OF, Status, error_of, status_of
+from smbox.wire.ops import STATUS_OF, Status, error_of, status_of
 
+ERRORS = {status: status.error for status in Status if status.error is not None}
 SESSION_ONLY = {Status.OK, Status.NO_SESSION, Status.GAP, Status.PARKED}
 
 
