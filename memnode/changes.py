@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from memnode.checks import check_barrier, check_range, check_step, kernel_and_scale
 from memnode.context import Channel, Context, Outcome, Park
-from memnode.reads import source_of
+from memnode.reads import range_of, source_of
 from smbox.errors import RemoteProtocolError, SessionExpiredError, SmboxError, SystemLimitError
 from smbox.memory import orders
 from smbox.memory.commit import run_orders
@@ -173,14 +173,13 @@ def _checked_from(context: Context, request: Request) -> Change:
 
 def _checked_update(context: Context, request: Request) -> Change:
     """Check an UPDATE: a step of an optimizer, with parameters and state in one commit."""
-    region = context.registry.locate(request.address)
-    first, nbytes = request.address - region.address, request.nbytes
-    check_range(first, nbytes, region.nbytes)
-    update = operands.unpack_update(request.payload, carried_nbytes(nbytes, request.operand))
+    region, first, limit = range_of(context, request)
+    gradient_nbytes = carried_nbytes(request.nbytes, request.operand)
+    update = operands.unpack_update(request.payload, gradient_nbytes)
     siblings = tuple(context.registry.at_address(address) for address in update.siblings)
     code = check_step(request.kernel, region, siblings, update.parameters)
     gradient = np.frombuffer(update.gradient, np.uint8)
-    terms = region, code, first, first + nbytes, 1, gradient, request.operand
+    terms = region, code, first, limit, 1, gradient, request.operand
     return Change(*terms, _NOTHING, siblings, np.array(update.parameters))
 
 

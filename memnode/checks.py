@@ -31,7 +31,7 @@ from smbox.memory.kernels import (
 from smbox.memory.layout import Consistency, RegionKind
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.region_header import RegionSpec
-from smbox.wire.header import REQUEST_NBYTES_MAX, unpack_scale
+from smbox.wire.header import unpack_scale
 from smbox.wire.ops import Op
 
 _SCATTERS: Final = frozenset({KernelCode.SCATTER_PUT, KernelCode.SCATTER_SUM})
@@ -49,9 +49,7 @@ ALLOWED_KERNELS: Final[dict[Op, frozenset[KernelCode]]] = {
 _BARRIER_KERNELS: Final = frozenset({KernelCode.ARRIVE, KernelCode.WITHDRAW})
 
 
-def check_range(
-    first: int, nbytes: int, region_nbytes: int, unit: int = REQUEST_NBYTES_MAX
-) -> None:
+def check_range(first: int, nbytes: int, region_nbytes: int, unit: int) -> None:
     """Check the byte range of one request.
 
     Raises:
@@ -96,7 +94,7 @@ def check_span(spec: RegionSpec, first: int, nbytes: int) -> None:
         RemoteProtocolError: it is empty.
         LayoutMismatchError: it splits an element.
     """
-    check_range(first, nbytes, spec.nbytes, unit=spec.nbytes)
+    check_range(first, nbytes, spec.nbytes, spec.nbytes)
     check_aligned(spec, first, nbytes)
 
 

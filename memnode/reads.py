@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from memnode.checks import check_range, check_rows, check_span
+from memnode.checks import check_aligned, check_range, check_rows, check_span
 from memnode.context import Channel, Context, Park
 from smbox import dtypes
 from smbox.errors import ConfigError, LayoutMismatchError, RegionFreedError
@@ -39,7 +39,7 @@ other writers. The node learns late that a client has cancelled its SNAPSHOT."""
 
 def get(context: Context, channel: Channel, request: Request) -> Reply:
     """Copy a range; each stripe has the state between two commits."""
-    region, first, limit = _range(context, request)
+    region, first, limit = range_of(context, request)
     out = np.empty(carried_nbytes(request.nbytes, request.operand), np.uint8)
     context.reader.read(region, first, limit, out, operand=request.operand)
     return reply_to(request, channel.unsent.add(out))
@@ -73,8 +73,8 @@ def stamps(context: Context, _channel: Channel, request: Request) -> Reply:
 
 def dot(context: Context, _channel: Channel, request: Request) -> Reply:
     """Reply with the dot product of a range and another region's, one sum for each stripe."""
-    region, first, limit = _range(context, request)
-    check_span(region.spec, first, request.nbytes)
+    region, first, limit = range_of(context, request)
+    check_aligned(region.spec, first, request.nbytes)
     source, begin = source_of(context, request, region.spec)
     if region.spec.dtype.kind != "float":
         raise ConfigError("only floats have a dot product", name=region.spec.name)
@@ -173,8 +173,12 @@ def _scratch_region(
         raise
 
 
-def _range(context: Context, request: Request) -> tuple[MappedRegion, int, int]:
-    """Return the region of a request, and first and limit of the range in its data."""
+def range_of(context: Context, request: Request) -> tuple[MappedRegion, int, int]:
+    """Return the region of a request, and first and limit of the range in its data.
+
+    Raises:
+        SmboxError: as ``Registry.locate`` and ``check_range``.
+    """
     region = context.registry.locate(request.address)
     first = request.address - region.address
     check_range(first, request.nbytes, region.nbytes, unit_of(request.op))
@@ -186,7 +190,7 @@ def _stamped_range(context: Context, request: Request) -> tuple[MappedRegion, in
 
     Changes of a lock-free region do not change stamps, and a torn word could be sent.
     """
-    region, first, limit = _range(context, request)
+    region, first, limit = range_of(context, request)
     if region.spec.consistency != Consistency.STRIPE:
         raise ConfigError("only consistency 'stripe' can be lent", name=region.spec.name)
     return region, first, limit

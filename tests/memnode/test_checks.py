@@ -24,18 +24,18 @@ FLOAT32 = dtypes.by_name("float32")
 
 def test_ranges():
     mib = REQUEST_NBYTES_MAX
-    checks.check_range(0, mib, 4 * mib)
-    checks.check_range(mib - 4, 4, 4 * mib)
+    checks.check_range(0, mib, 4 * mib, mib)
+    checks.check_range(mib - 4, 4, 4 * mib, mib)
     for first, nbytes in ((0, 0), (0, mib + 1), (mib - 4, 8)):
         with pytest.raises(RemoteProtocolError):
-            checks.check_range(first, nbytes, 4 * mib)
+            checks.check_range(first, nbytes, 4 * mib, mib)
     checks.check_range(2 * mib, 2 * mib, 4 * mib, 2 * mib)
     for first, nbytes in ((0, 2 * mib + 1), (mib, 2 * mib)):
         with pytest.raises(RemoteProtocolError):
             checks.check_range(first, nbytes, 4 * mib, 2 * mib)
     for first, nbytes in ((4 * mib - 4, 8), (-4, 4), (8 * mib, 4)):
         with pytest.raises(AddressRangeError):
-            checks.check_range(first, nbytes, 4 * mib)
+            checks.check_range(first, nbytes, 4 * mib, mib)
 
 
 def test_each_op_has_its_kernels():
