@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Collection
-from typing import Final
 
 import numpy as np
 from msgspec import Struct
@@ -25,8 +24,6 @@ from smbox.memory.mapped import Building, MappedRegion
 from smbox.memory.node_memory import NodeMemory
 from smbox.memory.region_header import RegionSpec, check_consistency, check_limits
 from smbox.wire.messages import Create
-
-KINDS: Final = frozenset({RegionKind.ARRAY, RegionKind.COUNTER, RegionKind.BARRIER})
 
 _LOG = logging.getLogger(__name__)
 
@@ -129,7 +126,7 @@ def spec_of(create: Create) -> RegionSpec:
     )
     check_limits(spec)
     check_consistency(spec)
-    if spec.kind not in KINDS:
+    if spec.kind not in RegionKind.NAMES:
         raise ConfigError("unknown kind of region", kind=spec.kind)
     if spec.kind == RegionKind.COUNTER and (spec.dtype.name, spec.size) != ("int64", 1):
         raise ConfigError("a counter is one int64", dtype=spec.dtype.name, shape=spec.shape)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -15,12 +15,6 @@ from smbox.connecting import connect
 from smbox.errors import RegionNotFoundError
 from smbox.memory.layout import Consistency, RegionKind
 from smbox.region import Region
-
-KINDS: Final = {
-    RegionKind.ARRAY: "array",
-    RegionKind.COUNTER: "counter",
-    RegionKind.BARRIER: "barrier",
-}
 
 Address = Annotated[
     str | None,
@@ -46,7 +40,7 @@ def ls(*, address: Address = None, json: Json = False) -> None:
         [
             [
                 info.name,
-                KINDS[info.kind],
+                RegionKind.NAMES[info.kind],
                 info.dtype.name,
                 "x".join(map(str, info.shape)) or "scalar",
                 output.human_nbytes(info.nbytes),
@@ -104,7 +98,7 @@ def described(listed: Listed) -> dict[str, Any]:
     info = listed.whole
     return {
         "name": info.name,
-        "kind": KINDS[info.kind],
+        "kind": RegionKind.NAMES[info.kind],
         "dtype": info.dtype.name,
         "shape": list(info.shape),
         "nbytes": info.nbytes,

@@ -98,6 +98,7 @@ class RegionKind:
     ARRAY: Final = 1
     COUNTER: Final = 2  # one int64
     BARRIER: Final = 3  # uint64: generation, arrived, parties, then the arrived members
+    NAMES: Final = {ARRAY: "array", COUNTER: "counter", BARRIER: "barrier"}
 
 
 class Consistency:
