@@ -8,19 +8,15 @@ permission to open the node's lock file.
 from __future__ import annotations
 
 import threading
-from typing import Final
 
 from smbox.address import OFFSET_MAX
 from smbox.errors import PeerLostError, RegionFreedError, SegmentError
 from smbox.memory import layout
-from smbox.memory.layout import RegionHeader, RegionState, Superblock
+from smbox.memory.layout import RegionState, Superblock
 from smbox.memory.locks import LockFile
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.segment import Segment, size as segment_size
 from smbox.paths.work import NodeInfo, RegionInfo
-
-_STATE: Final = RegionHeader.STATE
-_FREED: Final = RegionState.FREED
 
 
 class Mappings:
@@ -47,7 +43,7 @@ class Mappings:
             SegmentError: the region cannot be mapped at present.
         """
         region = self._regions.get(info.address)
-        if region is None or region.words.item(_STATE) == _FREED:
+        if region is None or region.state == RegionState.FREED:
             return self._attach(info)
         return region
 
@@ -57,7 +53,7 @@ class Mappings:
             if self._is_closed:
                 raise PeerLostError("the box was closed", outcome="none")
             mapped = self._regions.items()
-            for address in [a for a, r in mapped if r.state == _FREED]:
+            for address in [a for a, r in mapped if r.state == RegionState.FREED]:
                 del self._regions[address]
             try:
                 region = MappedRegion.attach(self.node.name, info.address & OFFSET_MAX)
