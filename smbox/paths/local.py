@@ -188,7 +188,7 @@ class LocalPath(ThreadedPath[LocalQueue]):
 
     def view(self, info: work.RegionInfo, first: int, limit: int) -> Bytes | None:
         """Return bytes ``[first, limit)`` of the region's memory itself; RegionFreedError."""
-        return as_bytes(self._regions.region(info).array())[first:limit]
+        return self._regions.region(info).data[first:limit]
 
     def close(self) -> None:
         """Remove this process's writers; views of regions stay valid."""
