@@ -30,7 +30,7 @@ def check_seconds(timeout_s: object) -> float:
 
 def deadline_of(timeout_s: float) -> float:
     """Return the monotonic time ``timeout_s`` from now."""
-    return math.inf if timeout_s == math.inf else time.monotonic() + timeout_s
+    return time.monotonic() + timeout_s
 
 
 def deadline_given(timeout_s: float | None) -> float | None:

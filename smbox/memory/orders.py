@@ -42,8 +42,6 @@ _addressof = ctypes.addressof
 class Output(IntEnum):
     """What a commit outputs besides the change."""
 
-    __hash__ = int.__hash__
-
     NOTHING = 0
     MOVED = 1  # of ELASTIC: the moved operand x - d
     DELTA = 2  # of ELASTIC: the change d

@@ -1,1 +1,1 @@
-"""The protocol without its sockets: headers, bodies, statuses and the client's session."""
+"""The protocol, for both ends and without sockets: headers, bodies, operands and statuses."""
