@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from memnode.checks import check_barrier, check_range, check_step, kernel_and_scale
+from memnode.checks import check_barrier, check_range, check_step, checked_kernel
 from memnode.context import Channel, Context, Outcome, Park
 from memnode.reads import range_of, source_of
 from smbox.errors import RemoteProtocolError, SessionExpiredError, SmboxError, SystemLimitError
@@ -45,7 +45,7 @@ class Change(NamedTuple):
     kernel: KernelCode | OptimizerCode
     first: int
     limit: int
-    scale: float
+    scale: bytes
     source: NDArray[np.uint8]
     operand: int
     output: orders.Output
@@ -152,14 +152,15 @@ def _checked(context: Context, asked: Request | Item, unit: int, source: Buffer)
     """
     region = context.registry.locate(asked.address)
     first, nbytes = asked.address - region.address, asked.nbytes
-    code, scale = kernel_and_scale(asked.op, asked.kernel, region.dtype_code, asked.scale)
+    code = checked_kernel(asked.op, asked.kernel, region.dtype_code, asked.scale)
     check_range(first, nbytes, region.nbytes, STRIPE_NBYTES if KERNELS[code].is_whole else unit)
     check_barrier(code, region.spec, nbytes)
     output = _OLD if asked.op in ANSWERS else _NOTHING
     if asked.operand and asked.op is Op.ELASTIC:
         output = _MOVED
     array = np.frombuffer(source, np.uint8)
-    return Change(region, code, first, first + nbytes, scale, array, asked.operand, output)
+    terms = region, code, first, first + nbytes, asked.scale, array, asked.operand, output
+    return Change(*terms)
 
 
 def _checked_from(context: Context, request: Request) -> Change:
@@ -179,7 +180,7 @@ def _checked_update(context: Context, request: Request) -> Change:
     siblings = tuple(context.registry.at_address(address) for address in update.siblings)
     code = check_step(request.kernel, region, siblings, update.parameters)
     gradient = np.frombuffer(update.gradient, np.uint8)
-    terms = region, code, first, limit, 1, gradient, request.operand
+    terms = region, code, first, limit, request.scale, gradient, request.operand
     return Change(*terms, _NOTHING, siblings, np.array(update.parameters))
 
 
@@ -200,7 +201,7 @@ def _write(
     extents = region.extents
     if siblings:
         extents = orders.extents_of([each.block for each in (region, *siblings)])
-    orders.write_order[type(scale)](
+    orders.write_order(
         block.bytes,
         place * orders.ORDER_NBYTES,
         kernel,

@@ -26,7 +26,7 @@ from smbox.memory.kernels import (
     KernelCode,
     OptimizerCode,
     check_parameters,
-    native_scale,
+    scale_of,
 )
 from smbox.memory.layout import Consistency, RegionKind
 from smbox.memory.mapped import MappedRegion
@@ -164,8 +164,8 @@ def check_barrier(code: KernelCode, spec: RegionSpec, nbytes: int) -> None:
 
 
 @lru_cache(maxsize=256)  # clients repeat requests, and the checks take as long as a commit
-def kernel_and_scale(op: Op, kernel: int, dtype: int, raw: bytes) -> tuple[KernelCode, float]:
-    """Return the kernel of a change, and its scale in the form of the native library.
+def checked_kernel(op: Op, kernel: int, dtype: int, raw: bytes) -> KernelCode:
+    """Return the kernel of a change whose scale is ``raw``, after a check of both.
 
     Raises:
         RemoteProtocolError: unknown kernel, or the op may not run it.
@@ -175,4 +175,5 @@ def kernel_and_scale(op: Op, kernel: int, dtype: int, raw: bytes) -> tuple[Kerne
         raise RemoteProtocolError("this op cannot run this kernel", op=op.name, kernel=kernel)
     code, element = KernelCode(kernel), dtypes.by_code(dtype)
     scale = unpack_scale(raw, element.kind[0]) if KERNELS[code].has_scale else 1
-    return code, native_scale(code, element, scale)
+    scale_of(code, element, scale)
+    return code

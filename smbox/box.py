@@ -20,6 +20,7 @@ from smbox.optimizer import Optimizer
 from smbox.paths.work import NodeInfo, Operation, Reading
 from smbox.region import Region
 from smbox.sync import Counter
+from smbox.wire.header import NO_SCALE
 
 
 class Box(Directory):
@@ -134,8 +135,8 @@ class Box(Directory):
         with self._at_address(address) as paths:
             info, first, wait_s = paths.locate(address, source.size, timeout_s)
             limit = first + source.size
-            operation = Operation(info, "put", KernelCode.REPLACE, 1, first, limit, source)
-            paths.finish(operation, wait_s)
+            change = Operation(info, "put", KernelCode.REPLACE, NO_SCALE, first, limit, source)
+            paths.finish(change, wait_s)
 
     def get(
         self, address: int, nbytes: int, *, timeout_s: float | None = None

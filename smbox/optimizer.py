@@ -28,6 +28,7 @@ from smbox.paths.pair import PathPair
 from smbox.paths.work import CreateRequest, Operation, RegionInfo
 from smbox.region import Region
 from smbox.verbs import operand_of
+from smbox.wire.header import NO_SCALE
 
 
 class Optimizer:
@@ -100,7 +101,7 @@ class Optimizer:
             info,
             "step",
             self._code,
-            1.0,
+            NO_SCALE,
             0,
             info.nbytes,
             array,

@@ -22,14 +22,14 @@ from smbox.memory.kernels import (
     PLACE_NBYTES,
     SCATTER_HEADER_NBYTES,
     KernelCode,
-    scale_of,
+    packed_scale,
     scatter_operand,
 )
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.paths.pair import PathPair
 from smbox.paths.work import Changes, Operation, RegionInfo, RowsReading
 from smbox.verbs import Extent, operand_of
-from smbox.wire.header import REQUEST_NBYTES_MAX
+from smbox.wire.header import NO_SCALE, REQUEST_NBYTES_MAX
 from smbox.wire.ops import cut
 
 Kernels = tuple[KernelCode, KernelCode]
@@ -114,11 +114,11 @@ class Rows:
                 float16 or bfloat16; it is widened before it is sent.
             timeout_s: see smbox.region.
         """
-        self._paths.finish(self._changes("put", PUT_KERNELS, values, 1), timeout_s)
+        self._paths.finish(self._changes("put", PUT_KERNELS, values, NO_SCALE), timeout_s)
 
     def put_nb(self, values: Any) -> Handle[None]:
         """Start a ``put``; the values are copied."""
-        return self._paths.begin(self._changes("put", PUT_KERNELS, values, 1))
+        return self._paths.begin(self._changes("put", PUT_KERNELS, values, NO_SCALE))
 
     def accumulate(
         self, values: Any, scale: float = 1.0, *, timeout_s: float | None = None
@@ -137,10 +137,10 @@ class Rows:
         return self._paths.begin(self._adding(values, scale))
 
     def _adding(self, values: Any, scale: float) -> Changes:
-        scale_of(KernelCode.SUM, self._extent.info.dtype, scale)
-        return self._changes("accumulate", SUM_KERNELS, values, scale)
+        packed = packed_scale(KernelCode.SUM, self._extent.info.dtype, scale)
+        return self._changes("accumulate", SUM_KERNELS, values, packed)
 
-    def _changes(self, op: str, kernels: Kernels, values: Any, scale: float) -> Changes:
+    def _changes(self, op: str, kernels: Kernels, values: Any, scale: bytes) -> Changes:
         """Cut a change into commits, for each node those of its rows."""
         extent, places = self._extent, self._places
         array = source_array(values, self.dtype, self.shape, may_be_narrower=True)
@@ -184,7 +184,7 @@ def row_items(
     first: int,
     op: str,
     kernels: Kernels,
-    scale: float,
+    scale: bytes,
     places: NDArray[np.int64],
     values: NDArray[Any],
 ) -> Iterator[Operation]:
@@ -198,7 +198,7 @@ def row_items(
         first: byte of its data where row 0 begins.
         op: name of the verb.
         kernels: for the rows of one stripe, and for the pieces of a single row.
-        scale: factor of a sum, else 1.
+        scale: of both kernels.
         places: ``i64[count]``, the rows; all are inside the region.
         values: ``[count, elements of a row]`` of the region's dtype, C-contiguous.
     """

@@ -22,16 +22,18 @@ from smbox.array import as_bytes
 from smbox.deadline import ANSWER_MIN_S, deadline_of, left_s, request_timeout_s
 from smbox.errors import ConfigError, LayoutMismatchError, RequestTimeoutError, SmboxError
 from smbox.handle import Handle
-from smbox.memory.kernels import BarrierWord, KernelCode
+from smbox.memory.kernels import ONE, BarrierWord, KernelCode
 from smbox.memory.layout import STRIPE_NBYTES, WORD_NBYTES, RegionKind
 from smbox.paths import creating
 from smbox.paths.pair import PathPair
 from smbox.paths.sinks import OldSink
 from smbox.paths.work import CreateRequest, Operation, Reading, RegionInfo
+from smbox.wire.header import NO_SCALE
 
 INT64: Final = dtypes.by_name("int64")
 UINT64: Final = dtypes.by_name("uint64")
 PARTIES_MAX: Final = STRIPE_NBYTES // WORD_NBYTES - BarrierWord.MEMBERS
+_ONE: Final = ONE["int"]
 _NEVER: Final = 1 << 64  # larger than every generation
 
 Words = NDArray[np.uint64]
@@ -266,7 +268,8 @@ def _change(
     """Return a change of a region's words, and the array that receives the old words."""
     old = np.empty(info.shape, info.dtype.numpy)
     sink = OldSink(0, as_bytes(old))
-    return Operation(info, op, kernel, 1, 0, info.nbytes, source, sink=sink), old
+    scale = _ONE if kernel is KernelCode.SUM else NO_SCALE
+    return Operation(info, op, kernel, scale, 0, info.nbytes, source, sink=sink), old
 
 
 def _wait_until(

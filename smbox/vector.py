@@ -16,10 +16,10 @@ from msgspec.structs import astuple
 
 from smbox.errors import ConfigError, LayoutMismatchError
 from smbox.handle import Handle
-from smbox.memory.kernels import KernelCode, scale_of
+from smbox.memory.kernels import KernelCode, packed_scale
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.paths.work import Copying, Operation, Piece, Product
-from smbox.verbs import Extent, kernel_of
+from smbox.verbs import Extent, kernel_and_scale
 from smbox.wire.ops import count
 
 NOTHING: Final = np.empty(0, np.uint8)
@@ -103,17 +103,17 @@ class Vector(Extent):
         return self._paths.begin(*self._product(other))
 
     def _copying(self, source: Vector, scale: float, op: str) -> Copying:
-        kernel = kernel_of(self.info, op, scale)
+        kernel, packed = kernel_and_scale(self.info, op, scale)
         for piece, beside in _pairs(self, source):
             _check_apart(piece, beside)
-        operation = self._change("accumulate_from", kernel, scale)
+        operation = self._change("accumulate_from", kernel, packed)
         return Copying(*astuple(operation), other=source.info, other_first=source.first)
 
     def _scaled(self, factor: float) -> Operation:
-        scale_of(KernelCode.SCALE, self.info.dtype, factor)
-        return self._change("scale", KernelCode.SCALE, factor)
+        packed = packed_scale(KernelCode.SCALE, self.info.dtype, factor)
+        return self._change("scale", KernelCode.SCALE, packed)
 
-    def _change(self, op: str, kernel: KernelCode, scale: float) -> Operation:
+    def _change(self, op: str, kernel: KernelCode, scale: bytes) -> Operation:
         return Operation(self.info, op, kernel, scale, self.first, self.limit, NOTHING)
 
     def _product(self, other: Vector) -> tuple[Product, Callable[[], float]]:

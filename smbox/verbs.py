@@ -15,12 +15,13 @@ from smbox.combining import Chain
 from smbox.dtypes import DType
 from smbox.errors import ConfigError
 from smbox.handle import Handle
-from smbox.memory.kernels import KernelCode, scale_of
+from smbox.memory.kernels import ONE, KernelCode, packed_scale, scale_of
 from smbox.memory.layout import Consistency
 from smbox.paths.pair import PathPair, no_result
 from smbox.paths.sinks import DeltaSink, MoveSink, OldSink, SumSink
 from smbox.paths.work import Operation, Reading, RegionInfo, Signalled, Snapshot
 from smbox.sync import INT64, Counter
+from smbox.wire.header import NO_SCALE, pack_scale
 
 KERNEL_OF: Final = {
     "sum": KernelCode.SUM,
@@ -59,10 +60,10 @@ class Extent:
 
 def put(extent: Extent, x: Any) -> Operation:
     """Describe a ``put`` and check its arguments."""
-    info, dtype = extent.info, extent.dtype
+    info, dtype, first = extent.info, extent.dtype, extent.first
     array = source_array(x, dtype, extent.shape, may_be_narrower=True)
     operand = 0 if array.dtype is dtype else operand_of(info.dtype, array)
-    return Operation(info, "put", _REPLACE, 1, extent.first, extent.limit, array, operand)
+    return Operation(info, "put", _REPLACE, NO_SCALE, first, extent.limit, array, operand)
 
 
 def put_signal(paths: PathPair, operation: Operation, signal: Counter) -> Handle[None]:
@@ -83,7 +84,7 @@ def put_signal(paths: PathPair, operation: Operation, signal: Counter) -> Handle
     info = signal.info
     signal.paths.data(info).check_not_nested()
     one = np.ones((), INT64.numpy)
-    addition = Operation(info, "signal", _SUM, 1, 0, info.nbytes, one)
+    addition = Operation(info, "signal", _SUM, ONE["int"], 0, info.nbytes, one)
     if info.node_uuid == operation.info.node_uuid and operation.first < operation.limit:
         both = Signalled(*astuple(operation), signal=addition)
         return Handle("put", paths.work_of(both), no_result, paths.timeout_s)
@@ -106,13 +107,15 @@ def put_signal_nb(paths: PathPair, operation: Operation, signal: Counter) -> Han
 def accumulate(extent: Extent, x: Any, scale: float, op: str, out: Any = None) -> Operation:
     """Describe an ``accumulate`` and check its arguments; ``out`` may receive the sums."""
     info, dtype = extent.info, extent.dtype
-    is_plain = op == "sum" and type(scale) in _NUMBERS and scale == 1
-    kernel = _SUM if is_plain else kernel_of(info, op, scale)
+    if op == "sum" and type(scale) in _NUMBERS and scale == 1:
+        kernel, packed = _SUM, ONE[info.dtype.kind]
+    else:
+        kernel, packed = kernel_and_scale(info, op, scale)
     array = source_array(x, dtype, extent.shape, may_be_narrower=True)
     operand = 0 if array.dtype is dtype else operand_of(info.dtype, array)
     sink = None if out is None else _sums(extent, array, scale, op, out)
     return Operation(
-        info, "accumulate", kernel, scale, extent.first, extent.limit, array, operand, sink
+        info, "accumulate", kernel, packed, extent.first, extent.limit, array, operand, sink
     )
 
 
@@ -136,6 +139,7 @@ def elastic(extent: Extent, x: Any, moving_rate: float, delta: Any) -> Operation
     """Describe an ``elastic`` and check its arguments."""
     info, dtype, shape, first = extent.info, extent.dtype, extent.shape, extent.first
     rate = scale_of(_ELASTIC, info.dtype, moving_rate)
+    packed = pack_scale(rate.item(), "f")
     sink: MoveSink | DeltaSink
     if delta is None:
         array = output_array(x, dtype, shape, called="x", may_be_narrower=True)
@@ -149,7 +153,7 @@ def elastic(extent: Extent, x: Any, moving_rate: float, delta: Any) -> Operation
         sink = DeltaSink(first, array.reshape(-1), rate, out.reshape(-1))
     operand = 0 if array.dtype is dtype else operand_of(info.dtype, array)
     return Operation(
-        info, "elastic", _ELASTIC, moving_rate, first, extent.limit, array, operand, sink
+        info, "elastic", _ELASTIC, packed, first, extent.limit, array, operand, sink
     )
 
 
@@ -181,8 +185,8 @@ def snapshot(extent: Extent, out: Any) -> Snapshot:
     return Snapshot(info, first, limit, array)
 
 
-def kernel_of(info: RegionInfo, op: str, scale: float) -> KernelCode:
-    """Return the kernel of an ``op``.
+def kernel_and_scale(info: RegionInfo, op: str, scale: float) -> tuple[KernelCode, bytes]:
+    """Return the kernel of an ``op``, and its scale as an Operation has it.
 
     Raises:
         ConfigError: no kernel has this name, or the scale is invalid for it.
@@ -190,9 +194,7 @@ def kernel_of(info: RegionInfo, op: str, scale: float) -> KernelCode:
     kernel = KERNEL_OF.get(op)
     if kernel is None:
         raise ConfigError(f"op is one of {', '.join(KERNEL_OF)}", op=op)
-    if type(scale) not in _NUMBERS or scale != 1:
-        scale_of(kernel, info.dtype, scale)
-    return kernel
+    return kernel, packed_scale(kernel, info.dtype, scale)
 
 
 def operand_of(dtype: DType, array: NDArray[Any]) -> int:

@@ -12,13 +12,13 @@ import numpy as np
 from smbox.array import as_bytes
 from smbox.client.channel import Channel
 from smbox.client.transfer import Message, Transfer, exact_bytes
-from smbox.memory.kernels import KERNELS, KernelCode
+from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.orders import Output
 from smbox.paths.work import ByteRange, Changes, Copying, Operation, Signalled
 from smbox.wire import operands, ops
 from smbox.wire.codec import Reply
-from smbox.wire.header import NO_SCALE, REQUEST_NBYTES_MAX, Buffer, pack_scale
+from smbox.wire.header import REQUEST_NBYTES_MAX, Buffer
 from smbox.wire.ops import Op
 
 _CHANGES: Final[dict[int, Op]] = {
@@ -44,14 +44,6 @@ def op_of(operation: Operation) -> Op:
     return Op.FETCH
 
 
-def scale_of(operation: Operation) -> bytes:
-    """Encode the scale of an operation for the region's element type."""
-    if operation.states or not KERNELS[KernelCode(operation.kernel)].has_scale:
-        return NO_SCALE
-    kind = operation.info.dtype.kind
-    return pack_scale(operation.scale if kind == "float" else int(operation.scale), kind[0])
-
-
 class Change(Transfer):
     """A change of a range of a region's data; every stripe has a number.
 
@@ -66,7 +58,6 @@ class Change(Transfer):
         super().__init__(channel, request.first, request.limit)
         self._operation = request
         self._op = op_of(request)
-        self._scale = scale_of(request)
         self._source = as_bytes(request.source).data
 
     def payload(self, first: int, limit: int) -> Buffer:
@@ -91,7 +82,7 @@ class Change(Transfer):
             address=int(operation.info.address) + first,
             nbytes=limit - first,
             kernel=operation.kernel,
-            scale=self._scale,
+            scale=operation.scale,
             operand=operation.operand,
             payload=self.payload(first, limit),
             numbers=ops.count(first, limit, STRIPE_NBYTES),
@@ -230,6 +221,6 @@ def _packed(operation: Operation) -> operands.Item:
         int(operation.info.address) + operation.first,
         operation.limit - operation.first,
         as_bytes(operation.source).data,  # copied into the frame, and not read again
-        scale_of(operation),
+        operation.scale,
         operation.operand,
     )

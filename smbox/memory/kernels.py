@@ -50,6 +50,7 @@ from numpy.typing import NDArray
 
 from smbox.dtypes import DType, Kind
 from smbox.errors import ConfigError
+from smbox.wire.header import NO_SCALE, pack_scale
 
 Scale = int | float | np.generic
 Parameters = Sequence[float]
@@ -119,16 +120,14 @@ KERNELS: Final[dict[KernelCode, Kernel]] = {
 }
 
 
-def native_scale(code: KernelCode, dtype: DType, scale: Scale) -> float:
-    """Return the scale for the native library: a float, or an int64 for integers.
+ONE: Final = {kind: pack_scale(1, kind[0]) for kind in sorted(_ALL)}
+"""The scale 1 as bytes, by kind of elements."""
 
-    Raises:
-        ConfigError: as ``scale_of``.
-    """
+
+def packed_scale(code: KernelCode, dtype: DType, scale: Scale) -> bytes:
+    """Return a scale as it stands in orders and messages; raises as ``scale_of``."""
     factor = scale_of(code, dtype, scale)
-    if dtype.kind == "float":
-        return float(factor)
-    return int(np.asarray(factor).astype(np.int64))
+    return pack_scale(factor.item(), dtype.kind[0]) if KERNELS[code].has_scale else NO_SCALE
 
 
 def scale_of(code: KernelCode, dtype: DType, scale: Scale = 1) -> Any:

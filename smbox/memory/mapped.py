@@ -38,7 +38,6 @@ class MappedRegion:
         table: ``u64[stripes, 8]``, one row for each stripe.
         data: ``u8[nbytes]``.
         dtype_code: number of the element type.
-        unit_scale: 1 in the type of an order's scale for these elements.
         block: the ``struct region`` of the native library.
         extents: the part of an order that names this region alone.
 
@@ -68,7 +67,6 @@ class MappedRegion:
             RegionHeader.NBYTES, self.stripe_count * Stripe.WORDS
         ).reshape(self.stripe_count, Stripe.WORDS)
         self.dtype_code = self.spec.dtype.code
-        self.unit_scale = 1.0 if self.spec.dtype.kind == "float" else 1
         self.block = orders.block_of(
             orders.address_of(self.words),
             orders.address_of(self.table),

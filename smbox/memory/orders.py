@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any, Final
 
@@ -18,15 +18,13 @@ ORDER_NBYTES: Final = 8 * ORDER_WORDS
 READING_NBYTES: Final = 88
 
 _EXTENTS: Final = struct.Struct("<5Q")
-write_order: Final[dict[type, Callable[..., None]]] = {
-    float: struct.Struct("<3Q40s4Qd5Q24x").pack_into,
-    int: struct.Struct("<3Q40s4Qq5Q24x").pack_into,
-}
-"""Write an order. The key is the type of its scale: float for float regions, else int.
+write_order = struct.Struct("<3Q40s4Q8s5Q24x").pack_into
+"""Write an order.
 
 The arguments are a buffer, the byte where the order begins, and the fields of ``struct order``:
 kernel, operand, output, the result of ``extents_of``, first, limit, address and bytes of the
-source, scale, parameters, output_to, channel, number and done. A bound method saves a call.
+source, scale as bytes, parameters, output_to, channel, number and done. A bound method saves a
+call.
 """
 write_reading = struct.Struct("<9Q16x").pack_into
 write_range_reading = struct.Struct("<3Q24x3Q16x").pack_into

@@ -25,6 +25,7 @@ from smbox.memory.region_header import check_same_layout
 from smbox.paths.control import new_token
 from smbox.paths.pair import PathPair
 from smbox.paths.work import CreateRequest, Operation, RegionInfo
+from smbox.wire.header import NO_SCALE
 
 CONSISTENCIES: Final = {name: value for value, name in Consistency.NAMES.items()}
 
@@ -125,8 +126,8 @@ def _create_filled(
         incarnation = control.node.incarnation
         try:
             ours = control.create(unpublished, paths.request_s(deadline_s), token)
-            operation = Operation(ours, "create", KernelCode.REPLACE, 1, 0, source.size, source)
-            paths.finish(operation, optional_timeout_s(deadline_s))
+            contents = ours, "create", KernelCode.REPLACE, NO_SCALE, 0, source.size, source
+            paths.finish(Operation(*contents), optional_timeout_s(deadline_s))
             control.publish(ours, paths.request_s(deadline_s))
         except RegionFreedError:
             if deadline_s is not None and left_s(deadline_s) <= 0.0:

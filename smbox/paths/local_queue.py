@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from smbox.errors import ConfigError, PeerLostError, SmboxError
 from smbox.memory.commit import SHORT_NBYTES, StripeBusy
 from smbox.memory.journal import Writer
-from smbox.memory.kernels import KernelCode, native_scale
 from smbox.memory.locks import LockFile
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.orders import (
@@ -246,14 +245,10 @@ def pack(
         extents: the region and its state regions; empty: the region alone.
         parameters: an optimizer's, ``f64[4]``.
     """
-    scale, sink, source = operation.scale, operation.sink, operation.source
+    sink, source = operation.sink, operation.source
     first, limit = operation.first, operation.limit
-    if scale == 1:
-        scale = region.unit_scale
-    elif type(scale) is not float or type(region.unit_scale) is int:  # C rounds floats
-        scale = native_scale(KernelCode(operation.kernel), region.spec.dtype, scale)
     address = address_of(source)
-    write_order[type(scale)](
+    write_order(
         block.bytes,
         place * ORDER_NBYTES,
         operation.kernel,
@@ -264,7 +259,7 @@ def pack(
         limit,
         address,
         source.nbytes,
-        scale,
+        operation.scale,
         0 if parameters is None else address_of(parameters),
         0 if sink is None else sink.address(first, address),
         0,

@@ -105,7 +105,7 @@ class Operation(Struct, frozen=True, eq=False):
         info: the region.
         op: its name for errors and statistics: "put", "accumulate", "elastic", ...
         kernel: the function that computes it: a ``KernelCode``, or an ``OptimizerCode``.
-        scale: a Python number, exact in the region's dtype.
+        scale: from ``kernels.packed_scale``; NO_SCALE for a kernel without one.
         first: first byte of the range in the region's data, on an element boundary.
         limit: byte behind the range.
         source: C-contiguous, as many elements as the range has; for the whole kernels
@@ -121,7 +121,7 @@ class Operation(Struct, frozen=True, eq=False):
     info: RegionInfo
     op: str
     kernel: int
-    scale: float
+    scale: bytes
     first: int
     limit: int
     source: NDArray[Any]

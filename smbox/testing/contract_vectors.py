@@ -8,7 +8,7 @@ import numpy as np
 
 from smbox.dtypes import TABLE, by_name
 from smbox.errors import ConfigError, LayoutMismatchError, RegionFreedError
-from smbox.memory.kernels import KernelCode, native_scale
+from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.testing import kernels
 from smbox.testing.contract_tools import (
@@ -77,7 +77,7 @@ def check_scale(box: Any) -> None:
                 continue
             factor = 0.3 if dtype.kind == "float" else 3
             region.scale(factor)
-            by = native_scale(KernelCode.SCALE, dtype, factor)
+            by = kernels.native_scale(KernelCode.SCALE, dtype, factor)
             wanted = kernels.changed(KernelCode.SCALE, x, x[:0], by)
             same(region.get(), wanted)
     for count in COUNTS:

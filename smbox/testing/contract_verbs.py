@@ -9,7 +9,7 @@ import numpy as np
 
 from smbox.dtypes import by_name
 from smbox.errors import ConfigError, LayoutMismatchError
-from smbox.memory.kernels import KernelCode, native_scale
+from smbox.memory.kernels import KernelCode
 from smbox.testing.contract_tools import (
     COUNTS,
     DTYPES,
@@ -19,7 +19,7 @@ from smbox.testing.contract_tools import (
     same,
     values,
 )
-from smbox.testing.kernels import changed, exchange
+from smbox.testing.kernels import changed, exchange, native_scale
 from smbox.verbs import KERNEL_OF
 
 F32 = by_name("float32")

@@ -20,7 +20,6 @@ from smbox.memory.kernels import (
     OPTIMIZERS,
     KernelCode,
     OptimizerCode,
-    native_scale,
     scatter_operand,
 )
 from smbox.memory.orders import Output
@@ -139,7 +138,7 @@ def _elementwise(count: int) -> Iterator[KernelCase]:
         scales = _SCALES[dtype.kind] if KERNELS[code].has_scale else (1,)
         for seed, scale in enumerate(scales):
             c, x = elements(dtype, count, seed), elements(operand, size, seed + 99)
-            factor = native_scale(code, dtype, scale)
+            factor = oracle.native_scale(code, dtype, scale)
             yield KernelCase(
                 f"{code.name}-{dtype}-{operand}",
                 code,
@@ -156,7 +155,7 @@ def _elementwise(count: int) -> Iterator[KernelCase]:
 def _elastic(count: int) -> Iterator[KernelCase]:
     for (dtype, operand), output in itertools.product(_FLOAT_PAIRS, Output):
         c, x = elements(dtype, count, 1), elements(operand, count, 2)
-        rate = native_scale(KernelCode.ELASTIC, dtype, 0.3)
+        rate = oracle.native_scale(KernelCode.ELASTIC, dtype, 0.3)
         made = oracle.exchange(c, x, rate)
         yield KernelCase(
             f"ELASTIC-{dtype}-{operand}-{output.name}",
@@ -211,6 +210,6 @@ def _whole() -> Iterator[KernelCase]:
 
 
 def _whole_case(code: KernelCode, dtype: DType, c: Array, x: Array, scale: float) -> KernelCase:
-    factor = native_scale(code, dtype, scale)
+    factor = oracle.native_scale(code, dtype, scale)
     wanted = (oracle.changed(code, c, x, factor),)
     return KernelCase(f"{code.name}-{dtype}", code, (c,), x, dtype.code, factor, wanted)

@@ -18,15 +18,28 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from smbox.dtypes import DType
 from smbox.memory.kernels import (
     PLACE_NBYTES,
     SCATTER_HEADER_NBYTES,
     BarrierWord,
     KernelCode,
     OptimizerCode,
+    Scale,
+    scale_of,
 )
+from smbox.wire.header import pack_scale
 
-__all__ = ["Exchange", "changed", "compute_type", "dot", "exchange", "stepped"]
+__all__ = [
+    "Exchange",
+    "changed",
+    "compute_type",
+    "dot",
+    "exchange",
+    "native_scale",
+    "scale_bytes",
+    "stepped",
+]
 
 Array = NDArray[Any]
 
@@ -37,6 +50,23 @@ def compute_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(np.float32) if is_half else dtype
 
 
+def native_scale(code: KernelCode, dtype: DType, scale: Scale) -> float:
+    """Return the scale as the native library reads it: a float, or an int64 for integers.
+
+    Raises:
+        ConfigError: as ``scale_of``.
+    """
+    factor = scale_of(code, dtype, scale)
+    if dtype.kind == "float":
+        return float(factor)
+    return int(np.asarray(factor).astype(np.int64))
+
+
+def scale_bytes(scale: Any) -> bytes:
+    """Return the result of ``native_scale`` as an order has it."""
+    return pack_scale(scale, "f" if isinstance(scale, float) else "i")
+
+
 def changed(code: KernelCode, c: Array, x: Array, scale: Any = 1) -> Array:
     """Return what a kernel makes of ``c``.
 
@@ -45,7 +75,7 @@ def changed(code: KernelCode, c: Array, x: Array, scale: Any = 1) -> Array:
         c: ``[n]``, the region's elements in the commit's range.
         x: ``[n]`` of the same type, or of a float that widens to it; of a kernel that takes
             the whole range, what its operand holds; of a scatter, its bytes; of SCALE empty.
-        scale: from ``smbox.memory.kernels.native_scale``.
+        scale: from ``native_scale``.
     """
     if code == KernelCode.ELASTIC:
         return exchange(c, x, scale).c

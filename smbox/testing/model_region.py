@@ -17,9 +17,9 @@ from smbox import dtypes
 from smbox.array import output_array, source_array
 from smbox.errors import RegionFreedError
 from smbox.handle import Handle
-from smbox.memory.kernels import KernelCode, native_scale
+from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import STRIPE_NBYTES
-from smbox.testing.kernels import changed, exchange
+from smbox.testing.kernels import changed, exchange, native_scale
 from smbox.testing.model_rows import ModelRows
 from smbox.work import Work
 

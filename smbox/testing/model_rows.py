@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from smbox import dtypes
 from smbox.array import output_array, source_array
 from smbox.errors import AddressRangeError
-from smbox.memory.kernels import KernelCode, native_scale
-from smbox.testing.kernels import changed
+from smbox.memory.kernels import KernelCode
+from smbox.testing.kernels import changed, native_scale
 
 Array = NDArray[Any]
 Change = Callable[[str, Callable[[Array], None]], None]

@@ -14,6 +14,7 @@ from smbox.memory.layout import RegionState
 from smbox.memory.mapped import Building, MappedRegion
 from smbox.memory.orders import Block
 from smbox.memory.region_header import RegionSpec
+from smbox.testing.kernels import scale_bytes
 
 
 def build(
@@ -71,7 +72,7 @@ def commit(  # noqa: PLR0913 - the words of one order
         first: first byte of the region's data, at an element.
         limit: byte behind the last.
         source: the operand, C-contiguous bytes.
-        scale: factor of SUM, moving_rate of ELASTIC; see ``kernels.native_scale``.
+        scale: factor of SUM, moving_rate of ELASTIC; see ``testing.kernels.native_scale``.
         at: byte to start from, all before is done; None: ``first``.
         operand: dtype code of the source; 0: the region's.
         output: kind of answer, an ``orders.Output``.
@@ -89,10 +90,9 @@ def commit(  # noqa: PLR0913 - the words of one order
     if len(regions) > 1:
         extents = orders.extents_of([each.block for each in regions])
     what = kernel, operand or regions[0].dtype_code, output, extents, first, limit
-    given = orders.address_of(source), source.nbytes, scale
+    given = orders.address_of(source), source.nbytes, scale_bytes(scale)
     parameters_at = 0 if parameters is None else orders.address_of(parameters)
     to = 0 if output_to is None else orders.address_of(output_to)
     whose = channel.address if channel else 0, number, first if at is None else at
-    write = orders.write_order[type(scale)]
-    write(writer.order.bytes, 0, *what, *given, parameters_at, to, *whose)
+    orders.write_order(writer.order.bytes, 0, *what, *given, parameters_at, to, *whose)
     run_orders(writer, writer.order, [regions], limit - first)

@@ -20,7 +20,7 @@ from smbox.memory.layout import STRIPE_NBYTES
 from smbox.paths.sinks import Bytes, Sink
 from smbox.paths.work import Operation, RegionInfo
 from smbox.wire.codec import Reply, Request, decode_request, encode_reply
-from smbox.wire.header import Buffer
+from smbox.wire.header import NO_SCALE, Buffer
 from smbox.wire.messages import Welcome
 from smbox.wire.ops import CHANGES, Op
 
@@ -139,7 +139,7 @@ class Scripted(Change):
             info,
             "test",
             KernelCode.REPLACE,
-            1,
+            NO_SCALE,
             self.FIRST,
             self.FIRST + numbers,
             np.zeros(numbers, np.uint8),

@@ -41,12 +41,12 @@ def test_ranges():
 def test_each_op_has_its_kernels():
     code = FLOAT32.code
     one = pack_scale(1.0, "f")
-    assert checks.kernel_and_scale(Op.PUT, 1, code, one)[0] is KernelCode.REPLACE
+    assert checks.checked_kernel(Op.PUT, 1, code, one) is KernelCode.REPLACE
     int64 = dtypes.by_name("int64").code
-    assert checks.kernel_and_scale(Op.FETCH, 6, int64, one)[0] is KernelCode.COMPARE_SWAP
+    assert checks.checked_kernel(Op.FETCH, 6, int64, one) is KernelCode.COMPARE_SWAP
     for op, number in ((Op.PUT, 2), (Op.ELASTIC, 2), (Op.FETCH, 9), (Op.ACCUMULATE, 99)):
         with pytest.raises(RemoteProtocolError):
-            checks.kernel_and_scale(op, number, code, one)
+            checks.checked_kernel(op, number, code, one)
 
 
 @pytest.mark.parametrize(
@@ -75,16 +75,16 @@ def test_scales():
     put, add, exchange = Op.PUT, Op.ACCUMULATE, Op.ELASTIC
     int8 = dtypes.by_name("int8")
     half, minus = pack_scale(0.5, "f"), pack_scale(-3, "i")
-    assert checks.kernel_and_scale(add, 2, FLOAT32.code, half) == (KernelCode.SUM, 0.5)
-    assert checks.kernel_and_scale(put, 1, FLOAT32.code, b"\xff" * 8) == (KernelCode.REPLACE, 1)
-    assert checks.kernel_and_scale(add, 2, int8.code, minus) == (KernelCode.SUM, -3)
+    assert checks.checked_kernel(add, 2, FLOAT32.code, half) is KernelCode.SUM
+    assert checks.checked_kernel(put, 1, FLOAT32.code, b"\xff" * 8) is KernelCode.REPLACE
+    assert checks.checked_kernel(add, 2, int8.code, minus) is KernelCode.SUM
     for op, kernel, dtype, scale in (
         (add, 2, int8, pack_scale(1000, "i")),
         (add, 2, FLOAT32, pack_scale(math.nan, "f")),
         (exchange, 5, int8, pack_scale(1, "i")),
     ):
         with pytest.raises(ConfigError):
-            checks.kernel_and_scale(op, kernel, dtype.code, scale)
+            checks.checked_kernel(op, kernel, dtype.code, scale)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ import smbox.wire
 from memnode.node import Node
 from smbox import Box, dtypes, heartbeat
 from smbox.config import ClientConfig
-from smbox.memory.kernels import KernelCode
+from smbox.memory.kernels import KernelCode, packed_scale
 from smbox.memory.layout import STRIPE_NBYTES, RegionKind
 from smbox.memory.locks import LockFile
 from smbox.memory.node_memory import NodeMemory
@@ -86,7 +86,8 @@ def as_bytes(array):
 def operation_of(info, x, kernel=KernelCode.SUM, scale=1, first=0, sink=None):
     source = as_bytes(x)
     limit = first + source.size
-    return Operation(info, "test", kernel, scale, first, limit, source, sink=sink)
+    packed = packed_scale(kernel, info.dtype, scale)
+    return Operation(info, "test", kernel, packed, first, limit, source, sink=sink)
 
 
 class Client:

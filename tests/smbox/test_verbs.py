@@ -8,6 +8,7 @@ from smbox import verbs
 from smbox.errors import ConfigError, LayoutMismatchError
 from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import STRIPE_NBYTES
+from smbox.wire.header import NO_SCALE, pack_scale
 
 
 @pytest.fixture
@@ -22,8 +23,9 @@ def test_an_extent_knows_its_bytes(extent):
 def test_verbs_are_described(extent):
     x = np.ones((2, 2), np.float32)
     put, added = verbs.put(extent, x), verbs.accumulate(extent, x, 0.5, "sum")
-    assert astuple(put)[:6] == (extent.info, "put", KernelCode.REPLACE, 1, 8, 24)
-    assert astuple(added)[:6] == (extent.info, "accumulate", KernelCode.SUM, 0.5, 8, 24)
+    assert astuple(put)[:6] == (extent.info, "put", KernelCode.REPLACE, NO_SCALE, 8, 24)
+    half = pack_scale(0.5, "f")
+    assert astuple(added)[:6] == (extent.info, "accumulate", KernelCode.SUM, half, 8, 24)
     fetched = verbs.fetch(extent, x, "max", 1.0, np.empty_like(x))
     assert (fetched.op, fetched.kernel) == ("fetch_and_op", KernelCode.MAX)
 

@@ -21,6 +21,7 @@ from smbox.memory.orders import Block, Result
 from smbox.memory.region_header import RegionSpec
 from smbox.memory.segment import Segment, listing
 from smbox.memory.superblock import unlink_all
+from smbox.testing.kernels import scale_bytes
 from smbox.testing.regions import build
 from smbox.testing.stepping import small_memory
 from smbox.testing.stepping.cases import Case, Order, State, pieces_of
@@ -95,7 +96,7 @@ def prepare(case: Case, memory: NodeMemory, done: int = 0) -> Call:
         parameters = np.zeros(4)
         parameters[: len(order.parameters)] = order.parameters
         kept += [source, parameters, regions]
-        orders.write_order[type(order.scale)](
+        orders.write_order(
             block.bytes,
             index * orders.ORDER_NBYTES,
             order.kernel,
@@ -106,7 +107,7 @@ def prepare(case: Case, memory: NodeMemory, done: int = 0) -> Call:
             order.limit or regions[order.regions[0]].nbytes,
             orders.address_of(source),
             source.nbytes,
-            order.scale,
+            scale_bytes(order.scale),
             orders.address_of(parameters) if order.parameters else 0,
             0,
             channel,

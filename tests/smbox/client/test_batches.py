@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from smbox.errors import RegionFreedError
-from smbox.memory.kernels import KernelCode
+from smbox.memory.kernels import ONE, KernelCode
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.paths.work import Operation
 from smbox.testing.faults import FaultScript
@@ -19,7 +19,7 @@ WAIT_S = 30.0
 
 def item(info, value, at, sink=None):
     source = np.array([value], np.float32).view(np.uint8)
-    return Operation(info, "test", KernelCode.SUM, 1, at, at + 4, source, sink=sink)
+    return Operation(info, "test", KernelCode.SUM, ONE["float"], at, at + 4, source, sink=sink)
 
 
 def batches(node):

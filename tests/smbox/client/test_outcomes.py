@@ -21,7 +21,7 @@ from smbox.paths.work import Operation, RegionInfo
 from smbox.testing.faults import FaultScript
 from smbox.transports.zeromq import ZmqTransport
 from smbox.wire.codec import Request, decode_request, encode_request
-from smbox.wire.header import LONG_NBYTES_MAX
+from smbox.wire.header import LONG_NBYTES_MAX, NO_SCALE
 from smbox.wire.ops import Op
 
 WAIT_S = 30.0
@@ -251,7 +251,7 @@ def test_no_call_outlasts_its_timeout_by_more_than_a_second():
     x = np.ones(PIECE, np.float32).view(np.uint8)
     where = GlobalAddress(0)
     info = RegionInfo("r", by_name("uint8"), (x.size,), address=where, node_uuid=b"")
-    work = Change(channel, Operation(info, "put", KernelCode.REPLACE, 1, 0, x.size, x))
+    work = Change(channel, Operation(info, "put", KernelCode.REPLACE, NO_SCALE, 0, x.size, x))
     begun_s = time.monotonic()
     assert not work.advance(begun_s + 0.1)
     work.cancel()

@@ -8,10 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from smbox.address import GlobalAddress
-from smbox.client.changes import op_of, scale_of
+from smbox.client.changes import op_of
 from smbox.dtypes import by_name
 from smbox.errors import RegionFreedError
-from smbox.memory.kernels import KernelCode
+from smbox.memory.kernels import ONE, KernelCode, packed_scale
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.paths.work import Operation, RegionInfo
 from smbox.wire.codec import decode_request, encode_reply, refuse
@@ -25,9 +25,9 @@ def sink(first, limit, old):
     pass
 
 
-def operation(element, kernel, scale=1.0):
+def operation(element, kernel):
     info = RegionInfo("r", element, (1,), address=GlobalAddress(0), node_uuid=bytes(16))
-    return Operation(info, "test", kernel, scale, 0, 1, np.zeros(1, np.uint8))
+    return Operation(info, "test", kernel, NO_SCALE, 0, 1, np.zeros(1, np.uint8))
 
 
 @pytest.mark.parametrize(
@@ -52,9 +52,10 @@ def test_the_op_follows_from_the_kernel_and_whether_old_bytes_are_wanted(
 )
 def test_the_scale_is_written_as_the_elements_want_it(dtype, scale):
     element = by_name(dtype)
-    scaled = operation(element, KernelCode.SUM, float(scale))
-    assert unpack_scale(scale_of(scaled), element.kind[0]) == scale
-    assert scale_of(replace(scaled, kernel=KernelCode.MIN)) == NO_SCALE
+    packed = packed_scale(KernelCode.SUM, element, float(scale))
+    assert unpack_scale(packed, element.kind[0]) == scale
+    assert packed_scale(KernelCode.MIN, element, 1.0) == NO_SCALE
+    assert unpack_scale(ONE[element.kind], element.kind[0]) == 1
 
 
 def data_requests(node):

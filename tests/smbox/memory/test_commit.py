@@ -10,7 +10,7 @@ from smbox.memory import commit as commits, orders
 from smbox.memory.channels import Answers
 from smbox.memory.commit import StripeBusy
 from smbox.memory.journal import slot_words
-from smbox.memory.kernels import KernelCode, OptimizerCode
+from smbox.memory.kernels import ONE, KernelCode, OptimizerCode
 from smbox.memory.layout import (
     STRIPE_NBYTES,
     Channel,
@@ -165,8 +165,8 @@ def test_orders_of_one_call_stop_at_the_first_that_is_held(memory, make, other):
     block, source = Block(3 * orders.ORDER_NBYTES), twos(2)
     for place, region in enumerate(regions):
         words = [SUM, region.dtype_code, 0, region.extents, 0, 8]
-        words += [orders.address_of(source), source.nbytes, 1.0, 0, 0, 0, 0, 0]
-        orders.write_order[float](block.bytes, place * orders.ORDER_NBYTES, *words)
+        words += [orders.address_of(source), source.nbytes, ONE["float"], 0, 0, 0, 0, 0]
+        orders.write_order(block.bytes, place * orders.ORDER_NBYTES, *words)
     other.try_lock(regions[1].lock_byte(0))
     each = [(region,) for region in regions]
     with pytest.raises(StripeBusy):

@@ -5,8 +5,8 @@ import pytest
 
 from smbox import dtypes
 from smbox.errors import ConfigError
-from smbox.memory.kernels import KERNELS, KernelCode, native_scale, scale_of
-from smbox.testing.kernels import changed
+from smbox.memory.kernels import KERNELS, KernelCode, scale_of
+from smbox.testing.kernels import changed, native_scale
 
 GENERATION, ARRIVED = 0, 1
 

@@ -13,6 +13,7 @@ from smbox import dtypes
 from smbox.memory import layout, orders
 from smbox.memory.layout import Consistency, Slot
 from smbox.native import library
+from smbox.testing.kernels import scale_bytes
 
 STRIPE_NBYTES = 4096
 BLOCK_NBYTES = 1024
@@ -64,7 +65,7 @@ class Memory:
     ) -> int:
         """Run one order to its end; return its result."""
         block = orders.Block(orders.ORDER_NBYTES)
-        orders.write_order[type(scale)](
+        orders.write_order(
             block.bytes,
             0,
             kernel,
@@ -75,7 +76,7 @@ class Memory:
             limit,
             orders.address_of(source),
             source.nbytes,
-            scale,
+            scale_bytes(scale),
             0 if parameters is None else orders.address_of(parameters),
             0 if output_to is None else orders.address_of(output_to),
             0,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from smbox import dtypes
-from smbox.memory.kernels import KernelCode, OptimizerCode, native_scale, scatter_operand
+from smbox.memory.kernels import KernelCode, OptimizerCode, scatter_operand
 from smbox.memory.layout import Consistency, Stripe
 from smbox.memory.orders import Output, Result, address_of
 from smbox.native import library
@@ -118,7 +118,7 @@ def test_any_bits_sum_alike(native, bits, name, scale):
     kept = np.array(bits, np.uint32).view(np.uint8)
     c = kept.reshape(-1, 4)[:, 4 - dtype.itemsize :].copy().view(dtype.numpy).reshape(-1)
     x = c[::-1].copy()
-    factor, data = native_scale(KernelCode.SUM, dtype, scale), c.copy()
+    factor, data = oracle.native_scale(KernelCode.SUM, dtype, scale), c.copy()
     region = native.region(data)[0]
     source = x.view(np.uint8)
     native.commit(KernelCode.SUM, [region], c.nbytes, source, factor, operand=dtype.code)
@@ -164,7 +164,7 @@ def test_a_region_without_locks_computes_the_same(native, level, output):
     c, x = elements(dtype, 2500, 5), elements(dtype, 2500, 6)
     data, answer = c.copy(), np.zeros_like(c)
     region, table = native.region(data, consistency=Consistency.NONE)
-    rate = native_scale(KernelCode.ELASTIC, dtype, 0.25)
+    rate = oracle.native_scale(KernelCode.ELASTIC, dtype, 0.25)
     assert (
         native.commit(
             KernelCode.ELASTIC,

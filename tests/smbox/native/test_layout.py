@@ -23,6 +23,7 @@ from smbox.memory.layout import (
     Stripe,
 )
 from smbox.native import compiling
+from smbox.testing.kernels import scale_bytes
 
 WORD = layout.WORD_NBYTES
 
@@ -133,9 +134,8 @@ def test_an_order_is_written_where_the_library_reads_it(scale):
     first = [values[name] for name in names[:3]]
     rest = [values[name] for name in names[3:]]
     tail = [values[name] for name in more]
-    orders.write_order[type(scale)](
-        block.bytes, 0, *first, orders.extents_of(regions), *rest, scale, *tail
-    )
+    extents, packed = orders.extents_of(regions), scale_bytes(scale)
+    orders.write_order(block.bytes, 0, *first, extents, *rest, packed, *tail)
     assert {name: block.words[at[name]] for name in values} == values
     assert block.words[at["extents"]] == 2
     assert [block.words[at["region"] + place] for place in range(2)] == [

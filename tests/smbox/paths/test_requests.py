@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 
 from smbox.errors import RegionFreedError
-from smbox.memory.kernels import KernelCode
+from smbox.memory.kernels import KernelCode, packed_scale
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.paths.work import Operation, Reading
 
 
 def operation(region, first, limit):
     source = np.arange(limit - first).astype(np.uint8)
-    return Operation(region.info, "test", KernelCode.SUM, 2, first, limit, source)
+    two = packed_scale(KernelCode.SUM, region.info.dtype, 2)
+    return Operation(region.info, "test", KernelCode.SUM, two, first, limit, source)
 
 
 def test_an_empty_change_only_looks_whether_the_region_lives(box, paths):
