@@ -29,6 +29,7 @@ from smbox.paths.work import CreateRequest, Operation, RegionInfo
 from smbox.region import Region
 from smbox.verbs import operand_of
 from smbox.wire.header import NO_SCALE
+from smbox.wire.operands import PARAMETERS_MAX
 
 
 class Optimizer:
@@ -93,10 +94,10 @@ class Optimizer:
     def _step(self, gradient: Any, lr: float | None) -> Operation:
         info, shape = self.region.info, self.region.shape
         array = source_array(gradient, self.region.dtype, shape, may_be_narrower=True)
-        parameters = (
-            self._parameters if lr is None else (_number("lr", lr), *self._parameters[1:])
-        )
-        check_parameters(self._code, parameters)
+        given = self._parameters if lr is None else (_number("lr", lr), *self._parameters[1:])
+        check_parameters(self._code, given)
+        parameters = np.zeros(PARAMETERS_MAX)
+        parameters[: len(given)] = given
         return Operation(
             info,
             "step",

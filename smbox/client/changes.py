@@ -68,10 +68,10 @@ class Change(Transfer):
             return operands.pack_address(int(operation.other.address) + offset + first)
         if (first, limit) != (operation.first, operation.limit):
             part = operation.operand_of(first, limit).data
-        if not operation.states:
+        if operation.parameters is None:
             return part
         states = [int(state.address) for state in operation.states]
-        return operands.pack_update(states, operation.parameters, part)
+        return operands.pack_update(states, operation.parameters.tolist(), part)
 
     def next_message(self) -> Message:
         """Make the next request."""

@@ -6,7 +6,6 @@ from typing import Any, Final
 
 import numpy as np
 from msgspec.structs import replace
-from numpy.typing import NDArray
 
 from smbox.errors import ConfigError, SmboxError
 from smbox.memory import commit, orders
@@ -15,7 +14,6 @@ from smbox.memory.mapped import MappedRegion
 from smbox.memory.orders import ORDER_DONE, ORDER_NBYTES, ORDER_WORDS, Block, Output
 from smbox.paths.local_queue import LocalQueue, LocalWork, pack
 from smbox.paths.work import ByteRange, Changes, Copying, Operation, Signalled
-from smbox.wire.operands import PARAMETERS_MAX
 from smbox.wire.ops import cut
 
 FROM_NBYTES: Final = 8 * STRIPE_NBYTES
@@ -51,7 +49,6 @@ class LocalChanges(LocalWork[Any]):
             self._done[index] = operation.first
         self._done[0] += done
         self._regions: list[tuple[MappedRegion, ...]] = []  # (): they cannot be mapped
-        self._parameters: list[NDArray[np.float64]] = []
         self._failures: dict[int, SmboxError] = {}  # by index of the change
 
     def step(self) -> None:
@@ -70,7 +67,7 @@ class LocalChanges(LocalWork[Any]):
     def _pack(self) -> None:
         """Write the orders; one whose region cannot be mapped fails when its turn comes."""
         regions: list[tuple[MappedRegion, ...]] = []
-        self._parameters, self._failures = [], {}
+        self._failures = {}
         for index, operation in enumerate(self._operations):
             try:
                 regions.append(self._pack_one(index, operation))
@@ -82,15 +79,12 @@ class LocalChanges(LocalWork[Any]):
     def _pack_one(self, index: int, operation: Operation) -> tuple[MappedRegion, ...]:
         map_region = self.queue.regions.region
         regions = (map_region(operation.info), *map(map_region, operation.states))
-        extents, parameters = b"", None
+        extents = b""
         if operation.states:
             extents = orders.extents_of([region.block for region in regions])
-            parameters = np.zeros(PARAMETERS_MAX)
-            parameters[: len(operation.parameters)] = operation.parameters
-            self._parameters.append(parameters)
         self._operations[index] = operation = unaliased(regions[0], operation)
         at = self._done[index]
-        pack(self._block, index, regions[0], operation, at, extents, parameters)
+        pack(self._block, index, regions[0], operation, at, extents)
         return regions
 
     def _run(self) -> None:

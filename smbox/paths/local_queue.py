@@ -12,7 +12,6 @@ from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from smbox.errors import ConfigError, PeerLostError, SmboxError
 from smbox.memory.commit import SHORT_NBYTES, StripeBusy
@@ -230,7 +229,6 @@ def pack(
     operation: Operation,
     at: int,
     extents: bytes = b"",
-    parameters: NDArray[np.float64] | None = None,
 ) -> int:
     """Write an operation as an order; return the bytes of its range.
 
@@ -243,9 +241,8 @@ def pack(
         operation: what is done.
         at: first byte that is not done yet.
         extents: the region and its state regions; empty: the region alone.
-        parameters: an optimizer's, ``f64[4]``.
     """
-    sink, source = operation.sink, operation.source
+    sink, source, parameters = operation.sink, operation.source, operation.parameters
     first, limit = operation.first, operation.limit
     address = address_of(source)
     write_order(

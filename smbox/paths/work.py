@@ -115,7 +115,7 @@ class Operation(Struct, frozen=True, eq=False):
             much shorter; else 0.
         sink: receives the old bytes; None: they are not returned.
         states: regions of an optimizer's state, in the order of its row in ``OPTIMIZERS``.
-        parameters: of an optimizer, in the order of that row.
+        parameters: of an optimizer, ``f64[PARAMETERS_MAX]``: those of that row, then zeros.
     """
 
     info: RegionInfo
@@ -128,7 +128,7 @@ class Operation(Struct, frozen=True, eq=False):
     operand: int = 0
     sink: Sink | None = None
     states: tuple[RegionInfo, ...] = ()
-    parameters: tuple[float, ...] = ()
+    parameters: NDArray[np.float64] | None = None
 
     def operand_of(self, first: int, limit: int) -> Bytes:
         """Return the part of the source for bytes ``[first, limit)``."""
