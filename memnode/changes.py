@@ -24,7 +24,7 @@ from memnode.reads import range_of, source_of
 from smbox.errors import RemoteProtocolError, SessionExpiredError, SmboxError, SystemLimitError
 from smbox.memory import orders
 from smbox.memory.commit import run_orders
-from smbox.memory.kernels import KERNELS, KernelCode, OptimizerCode
+from smbox.memory.kernels import KERNELS
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.mapped import MappedRegion
 from smbox.wire import operands
@@ -38,16 +38,16 @@ _OLD: Final = orders.Output.OLD
 _MOVED: Final = orders.Output.MOVED
 
 
-class Change(NamedTuple):
-    """A checked change; ``source`` must live as long as the order that has its address."""
+class Checked(NamedTuple):
+    """A checked change, from byte ``first`` of a region's data on.
 
+    ``source`` must live as long as the order that has its address.
+    """
+
+    asked: Request | Item
     region: MappedRegion
-    kernel: KernelCode | OptimizerCode
     first: int
-    limit: int
-    scale: bytes
     source: NDArray[np.uint8]
-    operand: int
     output: orders.Output
     siblings: tuple[MappedRegion, ...] = ()
     parameters: NDArray[np.float64] | None = None
@@ -96,7 +96,8 @@ def _commit_range(context: Context, channel: Channel, request: Request, done: in
         checked = _checked_from(context, request)
     else:
         checked = _checked(context, request, unit_of(request.op), request.payload)
-    first, limit, writer = checked.first, checked.limit, context.memory.writer
+    first, writer = checked.first, context.memory.writer
+    limit = first + request.nbytes
     _check_numbers(request, count(first, limit, STRIPE_NBYTES))
     block = channel.block
     if checked.output:
@@ -110,7 +111,7 @@ def _commit_range(context: Context, channel: Channel, request: Request, done: in
 def _commit_items(context: Context, channel: Channel, request: Request, done: int) -> None:
     """Commit the items of a BATCH that are not applied, up to the first refused one."""
     _check_numbers(request, len(request.items))
-    changes: list[Change] = []
+    changes: list[Checked] = []
     refusal: SmboxError | None = None
     for item in request.items[done:]:
         try:
@@ -144,7 +145,7 @@ def _check_numbers(request: Request, expected: int) -> None:
         )
 
 
-def _checked(context: Context, asked: Request | Item, unit: int, source: Buffer) -> Change:
+def _checked(context: Context, asked: Request | Item, unit: int, source: Buffer) -> Checked:
     """Check a change of at most ``unit`` bytes against its region.
 
     Raises:
@@ -158,12 +159,10 @@ def _checked(context: Context, asked: Request | Item, unit: int, source: Buffer)
     output = _OLD if asked.op in ANSWERS else _NOTHING
     if asked.operand and asked.op is Op.ELASTIC:
         output = _MOVED
-    array = np.frombuffer(source, np.uint8)
-    terms = region, code, first, first + nbytes, asked.scale, array, asked.operand, output
-    return Change(*terms)
+    return Checked(asked, region, first, np.frombuffer(source, np.uint8), output)
 
 
-def _checked_from(context: Context, request: Request) -> Change:
+def _checked_from(context: Context, request: Request) -> Checked:
     """Check a FROM and read its operand, a range of another region, stripe by stripe."""
     checked = _checked(context, request, unit_of(request.op), b"")
     source, begin = source_of(context, request, checked.region.spec)
@@ -172,20 +171,19 @@ def _checked_from(context: Context, request: Request) -> Change:
     return checked._replace(source=operand)
 
 
-def _checked_update(context: Context, request: Request) -> Change:
+def _checked_update(context: Context, request: Request) -> Checked:
     """Check an UPDATE: a step of an optimizer, with parameters and state in one commit."""
-    region, first, limit = range_of(context, request)
+    region, first, _ = range_of(context, request)
     gradient_nbytes = carried_nbytes(request.nbytes, request.operand)
     update = operands.unpack_update(request.payload, gradient_nbytes)
     siblings = tuple(context.registry.at_address(address) for address in update.siblings)
-    code = check_step(request.kernel, region, siblings, update.parameters)
-    gradient = np.frombuffer(update.gradient, np.uint8)
-    terms = region, code, first, limit, request.scale, gradient, request.operand
-    return Change(*terms, _NOTHING, siblings, np.array(update.parameters))
+    check_step(request.kernel, region, siblings, update.parameters)
+    gradient, parameters = np.frombuffer(update.gradient, np.uint8), np.array(update.parameters)
+    return Checked(request, region, first, gradient, _NOTHING, siblings, parameters)
 
 
 def _write(
-    block: orders.Block, place: int, checked: Change, row: orders.Block, number: int, at: int
+    block: orders.Block, place: int, checked: Checked, row: orders.Block, number: int, at: int
 ) -> None:
     """Write the order of a change.
 
@@ -197,22 +195,22 @@ def _write(
         number: of the commit of the first stripe; later stripes take the following ones.
         at: byte at which the change starts or continues.
     """
-    region, kernel, first, limit, scale, source, operand, output, siblings, parameters = checked
+    asked, region, first, source, output, siblings, parameters = checked
     extents = region.extents
     if siblings:
         extents = orders.extents_of([each.block for each in (region, *siblings)])
     orders.write_order(
         block.bytes,
         place * orders.ORDER_NBYTES,
-        kernel,
-        operand or region.dtype_code,
+        asked.kernel,
+        asked.operand or region.dtype_code,
         output,
         extents,
         first,
-        limit,
+        first + asked.nbytes,
         orders.address_of(source),
         source.size,
-        scale,
+        asked.scale,
         0 if parameters is None else orders.address_of(parameters),
         0,
         row.address,

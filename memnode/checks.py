@@ -103,7 +103,7 @@ def check_step(
     region: MappedRegion,
     siblings: Sequence[MappedRegion],
     parameters: Sequence[float],
-) -> OptimizerCode:
+) -> None:
     """Check a step of a server-side optimizer: its parameters and the layout of its state.
 
     Args:
@@ -136,7 +136,6 @@ def check_step(
             region=own.name,
             siblings=[each.spec.name for each in siblings],
         )
-    return code
 
 
 def check_rows(
