@@ -42,8 +42,7 @@ class Channel:
 
     Attributes:
         connection: where its replies go.
-        generation: of the connection.
-        row: its row of the channel table.
+        row: its row of the channel table, with the generation of the connection.
         user: the public key of its client; "" if it has none.
         unsent: answers that are being sent.
         key: client id and channel.
@@ -59,7 +58,6 @@ class Channel:
     """
 
     connection: Connection
-    generation: int
     row: ChannelRow
     user: str
     unsent: Unsent

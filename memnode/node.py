@@ -117,7 +117,7 @@ class Node:
             reply = self._sessions.open(connection, request, user)
             if reply.status is Status.ACCESS_DENIED and not cast("Hello", request.body).proof:
                 return [(connection, encode_reply(reply))]  # a challenge counts as no refusal
-        elif channel is None or channel.generation != request.generation:
+        elif channel is None or channel.row.generation != request.generation:
             unknown = RemoteError("send HELLO first", op=request.op.name)
             reply = refuse(request, unknown, status=Status.NO_SESSION)
         elif request.op is Op.BYE:

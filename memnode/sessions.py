@@ -80,7 +80,7 @@ class Sessions:
             return refuse(request, error)
         row.generation = request.generation
         row.heard_s = self.context.now_s
-        channel = Channel(connection, request.generation, row, user, Unsent(self.wake))
+        channel = Channel(connection, row, user, Unsent(self.wake))
         self.context.connected[connection] = channel
         welcome = self._welcome(hello, row.applied, is_known=known is not None)
         return Reply(request.op, request=request.request, body=welcome)
