@@ -78,10 +78,12 @@ class LocalBox(Box):
     def __init__(self, paths: PathPair, node: EmbeddedNode) -> None:
         super().__init__(paths)
         self._node = node
+        atexit.register(paths.close)  # registered after the node's end, it runs before that
 
     def close(self) -> None:
         """Close the box, stop the node and free its memory. Idempotent."""
         super().close()
+        atexit.unregister(self._paths.close)
         self._node.close()
 
 

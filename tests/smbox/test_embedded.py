@@ -250,15 +250,20 @@ def test_a_handler_may_close_inside_a_close_at_any_line(preloaded: str):
 
 
 EXITING = """
-from smbox.embedded import EmbeddedNode
-print(EmbeddedNode("16MiB")._name)
+import atexit, smbox
+atexit.register(lambda: region.get(timeout_s=2.0))
+box = smbox.local("16MiB", transport="tcp")
+region = box.create("w", shape=3)
+print(box.stats()["name"])
 """
 
 
-def test_a_process_that_ends_stops_its_node_first():
+def test_a_process_that_ends_closes_its_box_and_stops_its_node():
+    """An exit function that runs later waited for the node until its timeout."""
     command = ["env", sys.executable, "-c", EXITING]  # no fork, which would end otherwise
     done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=True)
-    assert done.stderr == ""  # a node that outlives its parent says so
+    assert "ConfigError: the box was closed" in done.stderr
+    assert "memnode" not in done.stderr  # a node that outlives its parent says so
     assert listing(f"smbox.{done.stdout.strip()}.") == []
 
 
