@@ -80,9 +80,9 @@ class Lock(Holder):
             timeout_s: longest wait, in seconds; None: ``timeout_s`` of the lock.
 
         Raises:
-            RequestTimeoutError: another process holds the lock, which was not taken; the error
-                names the holder. Or the node did not answer; the lock may be taken until a
-                lease expires.
+            RequestTimeoutError: another Lock object holds the lock, which was not taken; the
+                error names its process. Or the node did not answer; the lock may be taken
+                until a lease expires.
             ConfigError: this object holds the lock already.
             LimitError: the lock was acquired 2^23 - 1 times; see docs/locks.md.
         """
@@ -148,7 +148,7 @@ class Lock(Holder):
 
 def _held(name: str, holder: MemberInfo, timeout_s: float) -> RequestTimeoutError:
     return RequestTimeoutError(
-        "another process holds the lock: wait longer, or check that process",
+        "another Lock object holds the lock: wait longer, or check the process that has it",
         op="lock",
         lock=name,
         host=holder.host,

@@ -86,7 +86,7 @@ def test_each_holder_has_a_larger_fence(box):
 def test_a_waiter_learns_who_holds_the_lock_and_takes_nothing(box):
     first, second = lock_of(box), lock_of(box, timeout_s=0.2)
     first.acquire()
-    with pytest.raises(RequestTimeoutError, match="holds the lock") as raised:
+    with pytest.raises(RequestTimeoutError, match="another Lock object holds") as raised:
         second.acquire()
     facts = raised.value.facts
     assert (facts["host"], facts["pid"]) == (socket.gethostname(), os.getpid())

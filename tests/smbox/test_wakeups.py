@@ -74,7 +74,7 @@ def failing(error):
 def test_a_waiter_whose_time_is_over_does_not_ask_the_node(box, held, monkeypatch):
     """A waiter with mapped memory need not wait for a node that does not answer."""
     monkeypatch.setattr(box, "attach", failing(AssertionError()))
-    with pytest.raises(RequestTimeoutError, match="another process holds the lock"):
+    with pytest.raises(RequestTimeoutError, match="holds the lock"):
         held.acquire(timeout_s=0.0)
 
 
