@@ -127,8 +127,8 @@ def test_a_child_that_ends_takes_its_own_children_along(start):
 
 def test_one_that_heeds_sigterm_is_not_killed(start):
     child, lines = start(
-        "import signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(9))\n"
-        "print('ready', flush=True)\nsignal.pause()"
+        "import signal, sys, time\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(9))\n"
+        "print('ready', flush=True)\nwhile True: time.sleep(0.01)"
     )
     assert first_line(child, lines) == "ready"
     end_all([child], LONG_S)
