@@ -284,7 +284,7 @@ def test_a_forked_child_waits_for_no_thread_of_its_parent(row, monkeypatch):
     thread = threading.Thread(target=lease._mutex.holding, args=(None, is_over.wait))
     thread.start()
     try:
-        monkeypatch.setattr(os, "getpid", lambda: 1)
+        monkeypatch.setattr(os, "getpid", lambda: 0)
         deadline_s = time.monotonic() + 0.2
         for use in (lease.renew, partial(lease.set, 0, 1)):
             with pytest.raises(LeaseLostError, match="parent"):
