@@ -287,7 +287,7 @@ def _await_place(roster: Roster, rank: int) -> View:
     first = view = roster.read()
     while not view.is_free(rank):
         roster.wait(roster.version(), roster.poll_s(rank))
-        view = roster.watch(rank)
+        view = roster.watch(rank, fails=True)
         if view.is_alive[rank] and view.words[rank, LEASE] != first.words[rank, LEASE]:
             holder = view.of(rank)
             raise RankTakenError(

@@ -218,22 +218,26 @@ class Roster:
             deadline_s, lambda: self._look(mine, deadline_s, deaths=deaths)
         )
 
-    def watch(self, rank: int, *, deadline_s: float | None = None) -> View:
+    def watch(self, rank: int, *, deadline_s: float | None = None, fails: bool = False) -> View:
         """Read all places for a caller that waits for a rank to become free.
 
-        If it was taken, check that the node answers: its holder may be on another host.
+        If it was taken, check that the node answers: its holder may be on another host. With
+        ``fails``, raise RequestTimeoutError if the timeout of the box ends without an answer.
         """
         is_over = deadline_s is not None and left_s(deadline_s) <= 0.0
         if not (is_over or self.seen.is_free(rank)):
-            with suppress(RequestTimeoutError):
+            try:
                 self.ask_node(min(ANSWER_MIN_S, self.poll_s(rank)))
+            except RequestTimeoutError:
+                if fails:
+                    self.ask_node(None)
         return self.read(deadline_s=deadline_s)
 
-    def ask_node(self, timeout_s: float) -> None:
+    def ask_node(self, timeout_s: float | None) -> None:
         """Check that the node answers, which a read of mapped memory does not show.
 
         Raises:
-            SmboxError: the node did not answer; all measurements restart.
+            SmboxError: it did not, in ``timeout_s`` (None: of the box); measurements restart.
         """
         try:
             self.memory.attach(self._places.name, timeout_s=timeout_s)

@@ -90,6 +90,14 @@ def test_nobody_expires_while_the_node_does_not_answer(box, join, die, monkeypat
         assert observer.read().alive() == [0]
 
 
+def test_a_join_ends_when_the_node_does_not_answer(box, join, die, monkeypatch):
+    """A read of mapped memory does not show it, and the holder may be on another host."""
+    die(join(box, lease_s=0.1))
+    monkeypatch.setattr(box, "attach", silent)
+    with pytest.raises(RequestTimeoutError, match="did not answer"):
+        join(box, rank=0)
+
+
 def test_a_renewal_in_the_last_moment_keeps_a_rank(box, join, die, monkeypatch):
     """The holder renews between an observer's read and its mark."""
     marks, member = [], join(box, lease_s=0.1)
