@@ -1,4 +1,4 @@
-"""The last generation of a place, and the last end of a member."""
+"""The last generation of a place, the last rank of a run, and the last end of a member."""
 
 from __future__ import annotations
 
@@ -41,3 +41,11 @@ def test_a_member_that_has_finished_127_times_cannot_arrive_at_an_end(box, join)
     assert member.met == 127 * ENDS
     write(box, "run.members", 1, 1, LEFT, 0, 2 * 127 * ENDS)
     member.meet(timeout_s=60.0)
+
+
+def test_nobody_joins_a_run_in_which_all_ranks_are_taken(box, join):
+    join(box).leave()
+    place = [1 << NUMBER_BITS | number for number in (0, 0, 0, LEASE_MS)]
+    box.attach("run.members").put(np.array([place] * 1024))
+    with pytest.raises(LimitError, match="at most 1024 members"):
+        join(box)

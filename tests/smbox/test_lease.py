@@ -238,7 +238,7 @@ def test_impossible_values_and_leases_are_refused(row):
     for value in (-1, NUMBER_MAX + 1):
         with pytest.raises(ConfigError):
             lease.set(0, value)
-    for lease_s in (0.0, -1.0, float("inf"), float("nan")):
+    for lease_s in (0.0, -1.0, float("inf"), float("nan"), "5"):
         with pytest.raises(ConfigError, match="lease_s"):
             Lease(row, lease_s)
     assert lease.values == (0, 0)
