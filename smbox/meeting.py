@@ -110,8 +110,8 @@ class MeetingWait:
 
 def _named(members: Sequence[MemberInfo]) -> str:
     return ", ".join(
-        f"rank {each.rank} (never came)"
-        if each.pid is None
-        else f"rank {each.rank} (host {each.host}, pid {each.pid})"
+        f"rank {each.rank} (host {each.host}, pid {each.pid})"
+        if each.alive
+        else f"rank {each.rank} (never came)"
         for each in members
     )

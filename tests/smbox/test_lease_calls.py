@@ -47,7 +47,7 @@ def test_each_request_ends_soon_after_the_deadline_of_its_call(row):
     assert max(place.timeouts_s) <= ANSWER_MIN_S
 
 
-def test_no_request_of_acquire_or_meet_is_without_a_deadline(box, join, monkeypatch):
+def test_no_request_of_acquire_meet_or_the_heartbeat_is_without_a_deadline(box, join, monkeypatch):
     lock, member, timeouts_s = box.lock("door"), join(box), []
 
     def note(name):
@@ -63,6 +63,8 @@ def test_no_request_of_acquire_or_meet_is_without_a_deadline(box, join, monkeypa
         note(name)
     lock.acquire(timeout_s=LEASE_S)
     member.meet(timeout_s=LEASE_S)
+    for holder in (lock, member):
+        holder.beat()
     assert len(timeouts_s) >= 8
     assert None not in timeouts_s
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
+from smbox.errors import RequestTimeoutError
 from smbox.meeting import (
     ENDS,
     MeetingWait,
@@ -52,3 +54,10 @@ def test_the_missing_members_are_logged_once_in_each_interval(monkeypatch, caplo
     for _ in range(2):
         assert 0.0 < wait.left_s([MemberInfo.vacant(3)]) <= 60.0
     assert len(caplog.records) == 1
+
+
+def test_only_members_that_never_joined_are_told_as_such():
+    """A living member has no record for a moment after it took its place."""
+    absent = [MemberInfo(1, None, None, None, alive=True, progress=0), MemberInfo.vacant(2)]
+    with pytest.raises(RequestTimeoutError, match=r"rank 1 \(host None.*rank 2 \(never came"):
+        MeetingWait(0.0).left_s(absent)
