@@ -11,6 +11,7 @@ from smbox.errors import LeaseLostError, RequestTimeoutError
 from smbox.lease import LEFT, Lease, expire, generations, numbers
 from smbox.member_record import Record
 from smbox.region import Region
+from smbox.watch import Watch
 
 LEASE_S = 60.0
 
@@ -47,8 +48,16 @@ def test_each_request_ends_soon_after_the_deadline_of_its_call(row):
     assert max(place.timeouts_s) <= ANSWER_MIN_S
 
 
-def test_no_request_of_acquire_meet_or_the_heartbeat_is_without_a_deadline(box, join, monkeypatch):
-    lock, member, timeouts_s = box.lock("door"), join(box), []
+def test_a_check_right_after_a_take_sends_no_request(row):
+    lease = Lease(place := Timed(row), LEASE_S)
+    assert lease.take(0, (0, 0))
+    lease.check()
+    assert len(place.timeouts_s) == 1
+
+
+def test_no_request_of_acquire_meet_or_heartbeat_is_without_a_deadline(box, join, monkeypatch):
+    lock, member = box.lock("door"), join(box, lease_s=LEASE_S)
+    expired, timeouts_s = join(box, lease_s=LEASE_S), []
 
     def note(name):
         verb = getattr(Region, name)
@@ -61,10 +70,12 @@ def test_no_request_of_acquire_meet_or_the_heartbeat_is_without_a_deadline(box, 
 
     for name in ("get", "put", "fetch_and_op", "wait"):
         note(name)
+    monkeypatch.setattr(Watch, "observe", lambda _, words, *__, **___: words != 0)
     lock.acquire(timeout_s=LEASE_S)
     member.meet(timeout_s=LEASE_S)
     for holder in (lock, member):
         holder.beat()
+    assert member.seen.expired() == [expired.rank]
     assert len(timeouts_s) >= 8
     assert None not in timeouts_s
 

@@ -1,12 +1,48 @@
-"""Mutexes in a forked child."""
+"""Mutexes: deadlines, interrupts, and forked children."""
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import threading
+import time
 
-from smbox.mutex import Mutex
+import pytest
+
+from smbox.errors import RequestTimeoutError
+from smbox.mutex import Mutex, holding
+
+
+def test_a_call_that_waits_until_its_deadline_is_refused():
+    mutex, is_held, go_on = Mutex(), threading.Event(), threading.Event()
+
+    def hold():
+        is_held.set()
+        go_on.wait()
+
+    thread = threading.Thread(target=mutex.holding, args=(None, hold))
+    thread.start()
+    is_held.wait()
+    try:
+        for _ in range(2):
+            with pytest.raises(RequestTimeoutError, match="another thread") as caught:
+                mutex.holding(time.monotonic() + 0.01, lambda: None)
+            assert caught.value.facts["outcome"] == "none"
+        assert mutex.holding(time.monotonic(), lambda: 1, late=lambda: 2) == 2
+    finally:
+        go_on.set()
+        thread.join()
+    assert mutex.holding(math.inf, lambda: 1, late=lambda: 2) == 1
+
+
+def test_an_interrupt_of_the_wait_releases_nothing():
+    class Interrupted:
+        def acquire(self, *_):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        holding(Interrupted(), None, lambda: None)
 
 
 def test_a_forked_child_waits_for_no_thread_of_its_parent():

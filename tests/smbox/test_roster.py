@@ -147,3 +147,13 @@ def test_a_read_without_looking_at_processes_keeps_the_deaths_that_are_known(
     assert observer.read(deaths=False).dead_here == {0}
     assert join(box, lease_s=WAIT_S).rank == 0
     assert observer.read(deaths=False).dead_here == set()
+
+
+def test_a_wait_ends_with_a_change_or_its_timeout(box, join):
+    member, observer = join(box, lease_s=WAIT_S), Roster(box, "run")
+    version, began_s = observer.version(), time.monotonic()
+    observer.wait(version, 0.05)
+    assert time.monotonic() - began_s >= 0.05
+    member.progress = 1
+    observer.wait(version, WAIT_S)
+    assert time.monotonic() - began_s < WAIT_S / 2
