@@ -32,8 +32,8 @@ class Lock(Holder):
 
     A lock belongs to a process, not to a thread, and is not reentrant: of two Lock objects of
     one name only one is held at a time, even in one process. A killed holder loses the lock
-    after its lease, on the same host at once. A restart of the node ends no hold. Waiting is
-    not fair: any waiter may be next.
+    after its lease; a waiter on the same host finds out within a quarter of it. A restart of
+    the node ends no hold. Waiting is not fair: any waiter may be next.
 
     Args:
         memory: the box.
