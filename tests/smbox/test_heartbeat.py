@@ -9,7 +9,14 @@ import weakref
 import pytest
 
 from smbox import Box, heartbeat
-from smbox.errors import LeaseLostError, SystemLimitError
+from smbox.errors import (
+    LeaseLostError,
+    PeerLostError,
+    RegionFreedError,
+    RequestTimeoutError,
+    SystemLimitError,
+)
+from smbox.region import Region
 
 WAIT_S = 30.0
 
@@ -158,6 +165,36 @@ def test_a_lease_is_lost_once_the_box_of_its_copies_is_closed(box, paths):
     assert not lock.is_held
     with pytest.raises(LeaseLostError, match="was closed"):
         lock.check()
+
+
+def test_a_lease_is_lost_with_its_region(box):
+    lock, waiter = box.lock("door", lease_s=WAIT_S), box.lock("door")
+    lock.acquire()
+    box.free("door.lock.members")
+    lock.beat()
+    with pytest.raises(LeaseLostError, match="no longer exists"):
+        lock.check()
+    with pytest.raises(RegionFreedError):
+        waiter.acquire()
+
+
+@pytest.mark.parametrize(("error", "is_held"), [(PeerLostError, 0), (RequestTimeoutError, 1)])
+def test_a_holder_whose_node_does_not_answer_renews_and_leaves_later(
+    box, monkeypatch, caplog, error, is_held
+):
+    def fail(*_, **__):
+        raise error("no answer")
+
+    lock = box.lock("door", lease_s=WAIT_S)
+    lock.acquire()
+    with monkeypatch.context() as during:
+        during.setattr(Region, "fetch_and_op", fail)
+        lock.beat()
+        assert lock.is_held == is_held
+        lock.leave()
+    assert not caplog.records
+    lock.leave()
+    assert (lock.holder() is None) == is_held  # a lost one is not left
 
 
 def test_a_forked_child_renews_its_own_leases(keep):

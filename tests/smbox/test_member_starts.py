@@ -27,7 +27,7 @@ def test_ranks_of_an_earlier_start_have_never_come(box, until, join, start):
     with pytest.raises(RequestTimeoutError, match=r"rank 1 \(never came\)"):
         one.finish(timeout_s=0.05)
     other = join(box, rank=1, expected=2, **start)
-    assert (other.first, other.workers) == (True, 2)
+    assert (other.first, other.workers, other.never_came) == (True, 2, [])
     until(lambda: one.never_came == [])
     other.leave()
     until(lambda: one.workers == 1)

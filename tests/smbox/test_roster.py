@@ -116,10 +116,15 @@ def test_a_holder_replaces_the_record_that_a_former_one_wrote_late(box, join):
     late = former.seen.records[0]
     former.leave()
     holder = join(box, lease_s=WAIT_S)
-    Roster(box, "run").write(0, late)
-    assert Roster(box, "run").seen.of(0).pid is None
+    records = box.attach("run.members.records")
+    for wrong in (late.row(), 0 * late.row()):
+        records[:1].put(wrong[None])
+        assert Roster(box, "run").seen.of(0).pid is None
+        holder.beat()
+        assert Roster(box, "run").seen.of(0).pid == os.getpid()
+    version = records.wait(0)
     holder.beat()
-    assert Roster(box, "run").seen.of(0).pid == os.getpid()
+    assert records.wait(0) == version
 
 
 def test_a_record_says_nothing_about_the_next_holder(box, join, die):
@@ -139,11 +144,11 @@ def test_a_read_without_looking_at_processes_keeps_the_deaths_that_are_known(
     box, join, monkeypatch
 ):
     """It sees no new ones; a later holder of the rank is alive."""
-    join(box, lease_s=WAIT_S)
-    observer = Roster(box, "run")
+    member, observer = join(box, lease_s=WAIT_S), Roster(box, "run")
     monkeypatch.setattr(Record, "is_known_dead", lambda _: True)
-    assert observer.read(deaths=False).dead_here == set()
-    assert observer.read().dead_here == {0}
+    for reader in (observer, member):
+        assert reader.read(deaths=False).dead_here == set()
+        assert reader.read().dead_here == {0}
     assert observer.read(deaths=False).dead_here == {0}
     assert join(box, lease_s=WAIT_S).rank == 0
     assert observer.read(deaths=False).dead_here == set()
