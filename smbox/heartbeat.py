@@ -19,10 +19,10 @@ from msgspec.structs import replace
 
 from smbox.deadline import deadline_given, deadline_of
 from smbox.errors import ConfigError, PeerLostError, RegionFreedError, SmboxError
-from smbox.lease import RENEWALS, Lease
+from smbox.lease import RENEWALS, Lease, leases_s
 from smbox.limits import start_thread
 from smbox.member_record import Record
-from smbox.roster import Roster, View
+from smbox.roster import LEASE_MS, Roster, View
 
 _LOG = logging.getLogger(__name__)
 
@@ -38,7 +38,6 @@ class Holder:
 
     Attributes:
         memory: the box with the memory of the place.
-        interval_s: seconds between two renewals.
 
     Args:
         roster: the roster of the place.
@@ -52,12 +51,18 @@ class Holder:
         self, roster: Roster, rank: int, lease: Lease, *, launch: int = 0, restart: int = 0
     ) -> None:
         self.memory = roster.memory
-        self.interval_s = lease.lease_s / RENEWALS
         self._roster = roster
         self._place = rank
         self._lease = lease
         self._launch = launch
         self._restart = restart
+
+    @property
+    def interval_s(self) -> float:
+        """Seconds between two renewals, and reads of the roster: of its shortest lease."""
+        view = self._roster.seen
+        leases = leases_s(view.words[view.is_alive, LEASE_MS])
+        return float(leases.min(initial=self._lease.lease_s)) / RENEWALS
 
     @property
     def is_held(self) -> bool:

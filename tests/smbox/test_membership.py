@@ -91,6 +91,14 @@ def test_who_does_not_renew_is_out_after_its_lease_and_named(box, until, join, d
     one.leave()
 
 
+def test_a_member_with_a_long_lease_checks_one_with_a_short_lease_in_time(box, join, die):
+    one, other = join(box, lease_s=WAIT_S), join(box, lease_s=0.1)
+    assert (one.interval_s, other.interval_s) == (WAIT_S / 4, 0.1 / 4)
+    die(other)
+    one.meet(timeout_s=5.0)
+    assert [each.rank for each in one.missing()] == [other.rank]
+
+
 def test_an_expired_rank_is_taken_with_its_progress_and_its_holder_is_told(
     box, until, join, die
 ):
