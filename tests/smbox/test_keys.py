@@ -196,6 +196,7 @@ def test_a_missing_file_says_how_to_make_one(tmp_path):
         read_client_key(tmp_path / "nobody.key")
     with pytest.raises(ConfigError, match="keygen"):
         read_node_key(tmp_path)
+    assert read_clients(tmp_path) == ({}, [])
 
 
 def test_a_pair_that_is_none_is_refused(folder):

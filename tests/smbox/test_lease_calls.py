@@ -80,6 +80,14 @@ def test_no_request_of_acquire_meet_or_heartbeat_is_without_a_deadline(box, join
     assert None not in timeouts_s
 
 
+def test_the_last_look_of_an_acquire_does_not_wait_for_the_node(box, monkeypatch):
+    with box.lock("door", lease_s=LEASE_S):
+        waiter = box.lock("door")
+        monkeypatch.setattr(box, "attach", pytest.fail)
+        with pytest.raises(RequestTimeoutError, match="holds the lock"):
+            waiter.acquire(timeout_s=0.0)
+
+
 def test_an_acquire_that_is_interrupted_gives_the_lock_back_within_a_second(box, monkeypatch):
     lock, leave, lefts_s = box.lock("door"), Lease.leave, []
 
