@@ -78,14 +78,15 @@ def test_only_an_admin_publishes(guarded_bench, role):
     assert admin.ask(Op.PUBLISH, body=publish).status is Status.OK
 
 
-def test_an_address_is_found_by_the_name_of_its_region(guarded_bench):
+def test_only_regions_of_the_prefix_are_found_by_address_or_name(guarded_bench):
     bench, enter = guarded_bench
     own, other = (bench.peer().create(name).body.address for name in ("run/a", "other"))
-    told = [
-        enter(Role.READ, "run/").ask(Op.ATTACH, body=Attach(address=address)).status
-        for address in (own, other)
-    ]
-    assert told == [Status.OK, Status.ACCESS_DENIED]
+    for attach in (
+        (Attach(address=own), Attach(address=other)),
+        (Attach("run/a"), Attach("other")),
+    ):
+        told = [enter(Role.READ, "run/").ask(Op.ATTACH, body=body).status for body in attach]
+        assert told == [Status.OK, Status.ACCESS_DENIED]
 
 
 def test_an_admin_frees_only_names_that_begin_with_its_prefix(guarded_bench):
@@ -215,7 +216,7 @@ def make_number(path):
 @pytest.mark.parametrize(
     "make", [make_pipe, make_loop, make_folder, make_device, make_nest, make_number]
 )
-def test_a_file_that_is_no_key_hinders_neither_others_nor_a_removal(tmp_path, make):
+def test_a_file_that_is_no_key_hinders_neither_others_nor_a_removal(tmp_path, caplog, make):
     make_node_key(tmp_path)
     users = {
         name: read_client_key(add_client(tmp_path, Authorised(name, Role.READ))).public
@@ -224,6 +225,7 @@ def test_a_file_that_is_no_key_hinders_neither_others_nor_a_removal(tmp_path, ma
     make(tmp_path / "clients" / "broken.toml")
     access = Access(tmp_path)
     assert all(access.find(user) for user in users.values())
+    assert "ignored a file of the key folder: " in caplog.text
     (tmp_path / "clients" / "gone.toml").unlink()
     access.refresh()
     assert access.find(users["kept"])
@@ -253,12 +255,15 @@ def test_a_file_that_another_of_its_size_and_time_replaces_is_read(tmp_path):
     assert access.find(keys[1].public).name == "a"
 
 
-def test_a_reader_opens_what_exists_and_creates_nothing(guarded_bench):
+def test_a_reader_opens_what_exists_and_creates_and_frees_nothing(guarded_bench):
     bench, enter = guarded_bench
     made = bench.peer().create("w").body.address
     reader = enter(Role.READ)
     assert reader.create("w", exist_ok=True).body.address == made
-    for denied in (reader.create("w"), reader.create("new", exist_ok=True)):
+    freed = [
+        enter(role).ask(Op.FREE, body=Free(address=made)) for role in (Role.READ, Role.WRITE)
+    ]
+    for denied in (reader.create("w"), reader.create("new", exist_ok=True), *freed):
         assert denied.status is Status.ACCESS_DENIED
     assert len(bench.memory.regions) == 1
 

@@ -81,6 +81,7 @@ def test_the_first_value_is_any_whole_number_of_64_bits(box):
         assert box.counter(f"first-{number}", init).value == init
     for init, error in (
         (1 << 63, LayoutMismatchError),
+        ((-1 << 63) - 1, LayoutMismatchError),
         ("a", TypeError),
         (10**400, LayoutMismatchError),
         (0.5, TypeError),
