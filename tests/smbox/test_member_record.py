@@ -30,7 +30,9 @@ def test_a_row_with_a_host_that_is_no_text_contains_no_record():
     assert Record.of(np.frombuffer(row.replace(b"host", b"\xff\xfe\xfd\xfc"), np.int64)) is None
 
 
-@pytest.mark.parametrize(("name", "kept"), [("h" * 80, "h" * 64), ("é" * 40 + "h", "é" * 32)])
+@pytest.mark.parametrize(
+    ("name", "kept"), [("h" * 80, "h" * 64), ("h" + "é" * 40, "h" + "é" * 31)]
+)
 def test_a_long_host_name_is_cut(name, kept, monkeypatch):
     monkeypatch.setattr(socket, "gethostname", lambda: name)
     assert Record.of(own().row()).host == kept
@@ -71,8 +73,13 @@ def test_each_namespace_in_which_start_times_differ_is_a_domain(kind, monkeypatc
     assert domain.__wrapped__() not in {0, known}
 
 
-def test_without_proc_nothing_is_known_of_a_process(monkeypatch):
-    monkeypatch.setattr("smbox.member_record.domain", lambda: 0)
+@pytest.mark.parametrize("error", [FileNotFoundError, PermissionError])
+def test_without_proc_nothing_is_known_of_a_process(monkeypatch, error):
+    def fail(_path):
+        raise error
+
+    monkeypatch.setattr(os, "readlink", fail)
+    monkeypatch.setattr("smbox.member_record.domain", domain.__wrapped__)
     record = replace(own(), pid_started=0)
     assert record.domain == 0
     assert not record.is_known_dead()
