@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import math
 import os
 import threading
 import time
@@ -29,6 +30,9 @@ _LOG = logging.getLogger(__name__)
 LEAVE_TIMEOUT_S: Final = 1.0
 """Longest wait for a node when a box closes or the process exits."""
 
+INTERVAL_MIN_S: Final = 0.01
+"""Shortest interval that the lease of another process can cause."""
+
 
 class Holder:
     """A place of a roster that this process holds or will take.
@@ -38,6 +42,7 @@ class Holder:
 
     Attributes:
         memory: the box with the memory of the place.
+        answer_s: longest wait for the node in a renewal.
 
     Args:
         roster: the roster of the place.
@@ -51,6 +56,7 @@ class Holder:
         self, roster: Roster, rank: int, lease: Lease, *, launch: int = 0, restart: int = 0
     ) -> None:
         self.memory = roster.memory
+        self.answer_s = lease.lease_s / RENEWALS
         self._roster = roster
         self._place = rank
         self._lease = lease
@@ -62,7 +68,8 @@ class Holder:
         """Seconds between two renewals, and reads of the roster: of its shortest lease."""
         view = self._roster.seen
         leases = leases_s(view.words[view.is_alive, LEASE_MS])
-        return float(leases.min(initial=self._lease.lease_s)) / RENEWALS
+        shortest_s = float(leases.min(initial=math.inf)) / RENEWALS
+        return min(self.answer_s, max(shortest_s, INTERVAL_MIN_S))
 
     @property
     def is_held(self) -> bool:
@@ -98,7 +105,7 @@ class Holder:
         """
         lease = self._lease
         try:
-            lease.renew(deadline_s=deadline_of(self.interval_s))
+            lease.renew(deadline_s=deadline_of(self.answer_s))
         except (ConfigError, PeerLostError, RegionFreedError) as error:
             lease.lose(f"the memory of the lease no longer exists: {error}")
         except TimeoutError as error:  # as long as the node is gone
@@ -107,7 +114,7 @@ class Holder:
             if self in _DUE_S:  # else another thread left the place meanwhile
                 _LOG.warning("cannot renew a lease: %s", error)
         try:
-            self._refresh(deadline_of(self.interval_s))
+            self._refresh(deadline_of(self.answer_s))
         except SmboxError as error:
             _LOG.debug("cannot read or write the records of holders: %s", error)
 

@@ -14,7 +14,7 @@ from smbox.box import Box
 from smbox.errors import ConfigError, RankTakenError
 from smbox.head import check_prefix
 from smbox.heartbeat import LEAVE_TIMEOUT_S, Holder
-from smbox.lease import RENEWALS, Lease, check_lease
+from smbox.lease import Lease, check_lease
 from smbox.member_record import RESTARTS, MemberInfo, hash_of
 from smbox.roster import CAPACITY, LEASE, Roster, View, regions_of
 
@@ -203,7 +203,7 @@ class Member(Holder):
         self._read(deadline_s)  # ``seen`` contains this member from now on
 
     def _refresh(self, deadline_s: float) -> None:
-        self._roster.ask_node(self.lease_s / RENEWALS)
+        self._roster.ask_node(self.answer_s)
         super()._refresh(deadline_s)
 
     def __enter__(self) -> Self:

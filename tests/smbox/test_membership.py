@@ -14,6 +14,7 @@ import pytest
 
 import smbox
 from smbox.errors import ConfigError, LeaseLostError, RankTakenError
+from smbox.heartbeat import INTERVAL_MIN_S
 from smbox.lease import Lease
 
 LEASE_S = 0.6
@@ -94,9 +95,19 @@ def test_who_does_not_renew_is_out_after_its_lease_and_named(box, until, join, d
 def test_a_member_with_a_long_lease_checks_one_with_a_short_lease_in_time(box, join, die):
     one, other = join(box, lease_s=WAIT_S), join(box, lease_s=0.1)
     assert (one.interval_s, other.interval_s) == (WAIT_S / 4, 0.1 / 4)
+    one.beat()
+    assert (one.interval_s, one.answer_s) == (0.1 / 4, WAIT_S / 4)
     die(other)
     one.meet(timeout_s=5.0)
     assert [each.rank for each in one.missing()] == [other.rank]
+
+
+def test_no_lease_of_another_one_makes_a_member_busy(box, join, monkeypatch):
+    one = join(box, lease_s=WAIT_S)
+    monkeypatch.setattr(Lease, "renew", lambda *_, **__: None)  # so that it never expires
+    join(box, lease_s=1e-9)
+    one.beat()
+    assert one.interval_s == INTERVAL_MIN_S
 
 
 def test_an_expired_rank_is_taken_with_its_progress_and_its_holder_is_told(
