@@ -13,7 +13,7 @@ from smbox.array import typed_array
 from smbox.errors import ConfigError
 from smbox.memory.orders import Output, address_of
 from smbox.paths.pair import PathPair
-from smbox.paths.work import Changes, Operation
+from smbox.paths.requests import Changes, Operation
 from smbox.region import Region
 
 

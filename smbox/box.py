@@ -17,7 +17,7 @@ from smbox.errors import RequestTimeoutError
 from smbox.lock import LEASE_S, Lock
 from smbox.memory.kernels import KernelCode
 from smbox.optimizer import Optimizer
-from smbox.paths.work import NodeInfo, Operation, Reading
+from smbox.paths.requests import NodeInfo, Operation, Reading
 from smbox.region import Region
 from smbox.sync import Counter
 from smbox.wire.header import NO_SCALE

@@ -19,7 +19,7 @@ from smbox.errors import (
 from smbox.memory.layout import RegionKind
 from smbox.paths import creating
 from smbox.paths.pair import PathPair
-from smbox.paths.work import CreateRequest, RegionInfo
+from smbox.paths.requests import CreateRequest, RegionInfo
 from smbox.region import Region
 from smbox.sync import Counter
 

@@ -25,7 +25,7 @@ from smbox.memory.kernels import OPTIMIZERS, OptimizerCode, check_parameters
 from smbox.memory.layout import Consistency
 from smbox.paths import creating
 from smbox.paths.pair import PathPair
-from smbox.paths.work import CreateRequest, Operation, RegionInfo
+from smbox.paths.requests import CreateRequest, Operation, RegionInfo
 from smbox.region import Region
 from smbox.verbs import operand_of
 from smbox.wire.header import NO_SCALE

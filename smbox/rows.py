@@ -27,7 +27,7 @@ from smbox.memory.kernels import (
 )
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.paths.pair import PathPair
-from smbox.paths.work import Changes, Operation, RegionInfo, RowsReading
+from smbox.paths.requests import Changes, Operation, RegionInfo, RowsReading
 from smbox.verbs import Extent, operand_of
 from smbox.wire.header import NO_SCALE, REQUEST_NBYTES_MAX
 from smbox.wire.ops import cut

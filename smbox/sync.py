@@ -26,8 +26,8 @@ from smbox.memory.kernels import ONE, BarrierWord, KernelCode
 from smbox.memory.layout import STRIPE_NBYTES, WORD_NBYTES, RegionKind
 from smbox.paths import creating
 from smbox.paths.pair import PathPair
+from smbox.paths.requests import CreateRequest, Operation, Reading, RegionInfo
 from smbox.paths.sinks import OldSink
-from smbox.paths.work import CreateRequest, Operation, Reading, RegionInfo
 from smbox.wire.header import NO_SCALE
 
 INT64: Final = dtypes.by_name("int64")

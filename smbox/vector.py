@@ -18,7 +18,7 @@ from smbox.errors import ConfigError, LayoutMismatchError
 from smbox.handle import Handle
 from smbox.memory.kernels import KernelCode, packed_scale
 from smbox.memory.layout import STRIPE_NBYTES
-from smbox.paths.work import Copying, Operation, Piece, Product
+from smbox.paths.requests import Copying, Operation, Piece, Product
 from smbox.verbs import Extent, kernel_and_scale
 from smbox.wire.ops import count
 

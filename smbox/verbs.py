@@ -18,8 +18,8 @@ from smbox.handle import Handle
 from smbox.memory.kernels import ONE, KernelCode, packed_scale, scale_of
 from smbox.memory.layout import Consistency
 from smbox.paths.pair import PathPair, no_result
+from smbox.paths.requests import Operation, Reading, RegionInfo, Signalled, Snapshot
 from smbox.paths.sinks import DeltaSink, MoveSink, OldSink, SumSink
-from smbox.paths.work import Operation, Reading, RegionInfo, Signalled, Snapshot
 from smbox.sync import INT64, Counter
 from smbox.wire.header import NO_SCALE, pack_scale
 

@@ -14,7 +14,7 @@ from smbox.box import Box
 from smbox.errors import AddressRangeError, RegionFreedError
 from smbox.head import Head, home_of_part, part_name_in, read
 from smbox.memory.layout import RegionKind
-from smbox.paths.work import RegionInfo
+from smbox.paths.requests import RegionInfo
 
 SINGLE: Final = "single"
 STRIPED: Final = "striped"

@@ -21,7 +21,7 @@ from smbox.memory.layout import LockByte, Superblock
 from smbox.memory.locks import LockFile, take_node_lock
 from smbox.memory.segment import Segment
 from smbox.memory.superblock import is_stopping, remove_all
-from smbox.paths.work import RegionInfo
+from smbox.paths.requests import RegionInfo
 
 NO_OWNER: Final = 0
 """The pid in the superblock of a memory that its node released."""

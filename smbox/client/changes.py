@@ -15,7 +15,7 @@ from smbox.client.transfer import Message, Transfer, exact_bytes
 from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.orders import Output
-from smbox.paths.work import ByteRange, Changes, Copying, Operation, Signalled
+from smbox.paths.requests import ByteRange, Changes, Copying, Operation, Signalled
 from smbox.wire import operands, ops
 from smbox.wire.codec import Reply
 from smbox.wire.header import REQUEST_NBYTES_MAX, Buffer

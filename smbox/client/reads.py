@@ -13,7 +13,7 @@ from smbox.client.transfer import Call, Message, Transfer, exact_bytes
 from smbox.errors import PeerLostError, RegionFreedError, SmboxError
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.reading import CHANGING
-from smbox.paths.work import ByteRange, Product, Reading, RowsReading, Snapshot
+from smbox.paths.requests import ByteRange, Product, Reading, RowsReading, Snapshot
 from smbox.wire import operands, ops
 from smbox.wire.codec import Reply
 from smbox.wire.header import LONG_NBYTES_MAX, Buffer

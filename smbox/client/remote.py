@@ -17,7 +17,7 @@ from smbox.config import ClientConfig, scheme_of
 from smbox.deadline import left_s
 from smbox.errors import RequestTimeoutError
 from smbox.memory.layout import STRIPE_NBYTES, Consistency
-from smbox.paths import work
+from smbox.paths import requests
 from smbox.paths.sinks import Bytes
 from smbox.paths.threads import ThreadedPath
 from smbox.wire.header import STAMPED_NBYTES_MAX
@@ -47,14 +47,14 @@ TORN_SHARE_MAX: Final = 1 / 8
 the node a third."""
 
 _TRANSFERS: Final[dict[type, Callable[[Channel, Any], Transfer]]] = {
-    work.Operation: Change,
-    work.Signalled: SignalledChange,
-    work.Copying: Change,
-    work.Changes: Batch,
-    work.Reading: Read,
-    work.Snapshot: SnapshotRead,
-    work.RowsReading: Gather,
-    work.Product: Dot,
+    requests.Operation: Change,
+    requests.Signalled: SignalledChange,
+    requests.Copying: Change,
+    requests.Changes: Batch,
+    requests.Reading: Read,
+    requests.Snapshot: SnapshotRead,
+    requests.RowsReading: Gather,
+    requests.Product: Dot,
 }
 
 
@@ -69,7 +69,7 @@ class ContendedRegions:
         self._lend_from_nbytes = lend_from_nbytes
         self._copied_reads: dict[int, int] = {}  # number of reads left, by address
 
-    def allows_zero_copy(self, reading: work.Reading) -> bool:
+    def allows_zero_copy(self, reading: requests.Reading) -> bool:
         """Return True if a read may go without a copy; called once before each read."""
         info, nbytes = reading.info, reading.limit - reading.first
         left = self._copied_reads.pop(int(info.address), 0)
@@ -81,7 +81,7 @@ class ContendedRegions:
             and info.consistency == Consistency.STRIPE  # others have no stamps
         )
 
-    def note_torn(self, info: work.RegionInfo, torn: int, count: int) -> None:
+    def note_torn(self, info: requests.RegionInfo, torn: int, count: int) -> None:
         """Note that ``torn`` of ``count`` pieces had to be read again."""
         if torn > TORN_SHARE_MAX * count:
             self._copied_reads[int(info.address)] = COPIED_READS
@@ -105,12 +105,12 @@ class RemotePath(ThreadedPath[Channel]):
         self._numbers = itertools.count(CONTROL_CHANNEL + 1)
         self._contended = ContendedRegions(config.lend_from_nbytes)
 
-    def start(self, request: work.PathRequest) -> Work:
+    def start(self, request: requests.PathRequest) -> Work:
         """Return a change or a read as a request, not begun; see LocalPath."""
         if request.first == request.limit and request.info is not None:
             return self.wait_version(request.info, 0)
         channel = self._queue()
-        if type(request) is work.Reading and self._contended.allows_zero_copy(request):
+        if type(request) is requests.Reading and self._contended.allows_zero_copy(request):
             note_torn = partial(self._contended.note_torn, request.info)
             return ZeroCopyRead(channel, request, note_torn)
         kind = _TRANSFERS[type(request)]
@@ -118,7 +118,7 @@ class RemotePath(ThreadedPath[Channel]):
             kind = Read  # a stripe is of one moment
         return kind(channel, request)
 
-    def version(self, info: work.RegionInfo, timeout_s: float) -> int:
+    def version(self, info: requests.RegionInfo, timeout_s: float) -> int:
         """Request the region's version.
 
         Raises:
@@ -128,7 +128,7 @@ class RemotePath(ThreadedPath[Channel]):
         call = Call(self._queue(), Op.WAIT, address=int(info.address))  # reached at once
         return call.answer(timeout_s).version
 
-    def wait_version(self, info: work.RegionInfo, version: int) -> VersionWait:
+    def wait_version(self, info: requests.RegionInfo, version: int) -> VersionWait:
         """Return a wait for a version; see LocalPath."""
         return VersionWait(self._queue(), info, version)
 
@@ -137,7 +137,7 @@ class RemotePath(ThreadedPath[Channel]):
         for channel in list(self._queues):
             channel.say_bye()
 
-    def view(self, _info: work.RegionInfo, _first: int, _limit: int) -> Bytes | None:
+    def view(self, _info: requests.RegionInfo, _first: int, _limit: int) -> Bytes | None:
         """Return None: the memory is not mapped."""
         return None
 
@@ -158,7 +158,7 @@ class VersionWait(Work):
         found: the version in the last reply; -1: none yet.
     """
 
-    def __init__(self, channel: Channel, info: work.RegionInfo, version: int) -> None:
+    def __init__(self, channel: Channel, info: requests.RegionInfo, version: int) -> None:
         self.found = -1
         self._channel = channel
         self._address = int(info.address)

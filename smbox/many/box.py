@@ -29,7 +29,7 @@ from smbox.many.striping import (
 from smbox.optimizer import Optimizer, create_state
 from smbox.paths.opening import DataPath, OpenPaths
 from smbox.paths.pair import PathPair
-from smbox.paths.work import CreateRequest, NodeInfo, Operation, RegionInfo
+from smbox.paths.requests import CreateRequest, NodeInfo, Operation, RegionInfo
 from smbox.region import Region
 
 

@@ -36,7 +36,7 @@ from smbox.memory.layout import RegionKind
 from smbox.memory.region_header import check_limits, check_same_layout
 from smbox.paths import creating
 from smbox.paths.control import new_token
-from smbox.paths.work import CreateRequest, RegionInfo
+from smbox.paths.requests import CreateRequest, RegionInfo
 
 _PART_SUFFIX_NBYTES: Final = len(new_part_name("", 0))
 

@@ -18,8 +18,8 @@ from smbox.deadline import left_s, request_timeout_s
 from smbox.errors import RequestTimeoutError, SmboxError
 from smbox.many.sharing import one_piece, shares_of
 from smbox.many.striping import Nodes, StripedInfo, versions_of
+from smbox.paths.requests import ByteRange, Changes, Operation, PathRequest, RegionInfo
 from smbox.paths.sinks import Bytes
-from smbox.paths.work import ByteRange, Changes, Operation, PathRequest, RegionInfo
 from smbox.work import NestedCallError, Work
 
 VERSION_TURN_S: Final = 0.02

@@ -10,31 +10,31 @@ from msgspec.structs import replace
 from smbox.array import as_bytes
 from smbox.errors import ConfigError
 from smbox.memory.layout import STRIPE_NBYTES
-from smbox.paths import work
+from smbox.paths import requests
 from smbox.paths.sinks import DeltaSink, MoveSink, OldSink, Sink, SumSink
 from smbox.wire.ops import carried_nbytes, count
 
-Shares = Sequence[tuple[int | None, work.PathRequest]]
+Shares = Sequence[tuple[int | None, requests.PathRequest]]
 """A request for each node, behind the first byte of that node's part in the data of the whole
 region; None: the request changes several regions."""
 
 
-def shares_of(request: work.PathRequest) -> Shares:
+def shares_of(request: requests.PathRequest) -> Shares:
     """Split a request by node; nodes that it does not concern have no share.
 
     Raises:
         ConfigError: a snapshot whose rows lie in several parts.
     """
-    if isinstance(request, work.Changes):
+    if isinstance(request, requests.Changes):
         return _shares_of_changes(request)
-    if isinstance(request, work.RowsReading):
+    if isinstance(request, requests.RowsReading):
         return _shares_of_rows(request)
     share = _SHARES[type(request)]
     pieces = request.info.pieces(request.first, request.limit)
     return [(piece.offset, share(request, piece)) for piece in pieces]
 
 
-def one_piece(info: work.RegionInfo, first: int, limit: int, verb: str) -> work.Piece:
+def one_piece(info: requests.RegionInfo, first: int, limit: int, verb: str) -> requests.Piece:
     """Return the only piece of a range; ConfigError, with the verb, if there are more."""
     piece, *others = info.pieces(first, limit)
     if others:
@@ -46,19 +46,19 @@ def one_piece(info: work.RegionInfo, first: int, limit: int, verb: str) -> work.
     return piece
 
 
-def _shares_of_changes(changes: work.Changes) -> Shares:
+def _shares_of_changes(changes: requests.Changes) -> Shares:
     whole = [] if changes.info is None else changes.info.pieces(0, changes.info.nbytes)
     offsets = {piece.info.address.node: piece.offset for piece in whole}
-    by_node: dict[int, list[work.Operation]] = {}
+    by_node: dict[int, list[requests.Operation]] = {}
     for operation in changes.operations:
         by_node.setdefault(operation.info.address.node, []).append(operation)
     return [
-        (offsets.get(node), work.Changes(changes.op, mine[0].info, mine))
+        (offsets.get(node), requests.Changes(changes.op, mine[0].info, mine))
         for node, mine in by_node.items()
     ]
 
 
-def _shares_of_rows(reading: work.RowsReading) -> Shares:
+def _shares_of_rows(reading: requests.RowsReading) -> Shares:
     found = []
     for piece in reading.info.pieces(reading.begin, reading.info.nbytes):
         first_row = (piece.begin - reading.begin) // reading.row_nbytes
@@ -73,7 +73,9 @@ def _shares_of_rows(reading: work.RowsReading) -> Shares:
     return found
 
 
-def _share_of_operation(operation: work.Operation, piece: work.Piece) -> work.Operation:
+def _share_of_operation(
+    operation: requests.Operation, piece: requests.Piece
+) -> requests.Operation:
     begin, limit = piece.begin, piece.begin + piece.nbytes
     sink = operation.sink
     if sink is not None:
@@ -90,7 +92,7 @@ def _share_of_operation(operation: work.Operation, piece: work.Piece) -> work.Op
     )
 
 
-def _share_of_sink(sink: Sink, begin: int, piece: work.Piece, itemsize: int) -> Sink:
+def _share_of_sink(sink: Sink, begin: int, piece: requests.Piece, itemsize: int) -> Sink:
     """Return the sink of a piece that begins at byte ``begin`` of the change."""
     limit = begin + piece.nbytes
     if isinstance(sink, OldSink):
@@ -102,7 +104,7 @@ def _share_of_sink(sink: Sink, begin: int, piece: work.Piece, itemsize: int) -> 
     return replace(sink, first=piece.first, x=sink.x[own], out=sink.out[own])
 
 
-def _share_of_copying(copying: work.Copying, piece: work.Piece) -> work.Operation:
+def _share_of_copying(copying: requests.Copying, piece: requests.Piece) -> requests.Operation:
     """Both regions are split at the same rows."""
     begin = copying.other_first + piece.begin - copying.first
     other = copying.other.pieces(begin, begin + piece.nbytes)[0]
@@ -110,33 +112,33 @@ def _share_of_copying(copying: work.Copying, piece: work.Piece) -> work.Operatio
     return replace(share, other=other.info, other_first=other.first)
 
 
-def _share_of_reading(reading: work.Reading, piece: work.Piece) -> work.Reading:
+def _share_of_reading(reading: requests.Reading, piece: requests.Piece) -> requests.Reading:
     begin = carried_nbytes(piece.begin - reading.first, reading.operand)
     limit = begin + carried_nbytes(piece.nbytes, reading.operand)
     out = as_bytes(reading.out)[begin:limit]
     return replace(reading, info=piece.info, first=piece.first, limit=piece.limit, out=out)
 
 
-def _share_of_snapshot(snapshot: work.Snapshot, _piece: work.Piece) -> work.Reading:
+def _share_of_snapshot(snapshot: requests.Snapshot, _piece: requests.Piece) -> requests.Reading:
     piece = one_piece(snapshot.info, snapshot.first, snapshot.limit, "snapshot")
     return _share_of_reading(snapshot, piece)
 
 
-def _share_of_product(product: work.Product, piece: work.Piece) -> work.Product:
+def _share_of_product(product: requests.Product, piece: requests.Piece) -> requests.Product:
     """Both regions are split at the same rows."""
     before = product.info.pieces(product.first, piece.begin)
     at = sum(count(each.first, each.limit, STRIPE_NBYTES) for each in before)
     begin = product.other_first + piece.begin - product.first
     other = product.other.pieces(begin, begin + piece.nbytes)[0]
     sums = product.sums[at : at + count(piece.first, piece.limit, STRIPE_NBYTES)]
-    return work.Product(*piece[:3], other.info, other.first, sums)
+    return requests.Product(*piece[:3], other.info, other.first, sums)
 
 
-_SHARES: Final[dict[type, Callable[[Any, work.Piece], work.PathRequest]]] = {
-    work.Operation: _share_of_operation,
-    work.Copying: _share_of_copying,
-    work.Reading: _share_of_reading,
-    work.Snapshot: _share_of_snapshot,
-    work.Product: _share_of_product,
+_SHARES: Final[dict[type, Callable[[Any, requests.Piece], requests.PathRequest]]] = {
+    requests.Operation: _share_of_operation,
+    requests.Copying: _share_of_copying,
+    requests.Reading: _share_of_reading,
+    requests.Snapshot: _share_of_snapshot,
+    requests.Product: _share_of_product,
 }
 """Return the part of a request for one piece of its range."""

@@ -27,8 +27,8 @@ from smbox.head import Head
 from smbox.memory.layout import RegionKind
 from smbox.paths.control import ControlPath
 from smbox.paths.pair import PathPair
+from smbox.paths.requests import Piece, RegionInfo
 from smbox.paths.threads import UNREPORTED_MAX
-from smbox.paths.work import Piece, RegionInfo
 
 NO_MEMORY = b""
 """Stands for the memory uuid of a striped region, which lies in several memories."""

@@ -21,7 +21,7 @@ from smbox.errors import (
     SmboxError,
 )
 from smbox.memory.region_header import check_limits, check_name
-from smbox.paths.work import CreateRequest, NodeInfo, RegionInfo
+from smbox.paths.requests import CreateRequest, NodeInfo, RegionInfo
 from smbox.wire import messages
 from smbox.wire.messages import Body, Empty, RegionBody
 from smbox.wire.ops import Op

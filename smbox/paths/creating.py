@@ -24,7 +24,7 @@ from smbox.memory.layout import Consistency
 from smbox.memory.region_header import check_same_layout
 from smbox.paths.control import new_token
 from smbox.paths.pair import PathPair
-from smbox.paths.work import CreateRequest, Operation, RegionInfo
+from smbox.paths.requests import CreateRequest, Operation, RegionInfo
 from smbox.wire.header import NO_SCALE
 
 CONSISTENCIES: Final = {name: value for value, name in Consistency.NAMES.items()}

@@ -18,13 +18,13 @@ from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.reading import RangeLock
 from smbox.memory.segment import NoSegmentError
-from smbox.paths import work
+from smbox.paths import requests
 from smbox.paths.local_changes import LocalChanges, LocalFrom
 from smbox.paths.local_queue import LocalQueue, LocalWork
 from smbox.paths.mappings import Mappings, check_still_shared
+from smbox.paths.requests import Operation, Reading  # looked up in every call
 from smbox.paths.sinks import Bytes
 from smbox.paths.threads import ThreadedPath
-from smbox.paths.work import Operation, Reading  # looked up in every call
 from smbox.wire.ops import cut
 from smbox.work import Pause, Work
 
@@ -43,7 +43,7 @@ class LocalRead(LocalWork[Reading]):
             self.at = first + reader.done
 
 
-class LocalRows(LocalWork[work.RowsReading]):
+class LocalRows(LocalWork[requests.RowsReading]):
     """A read of rows, one portion at a time."""
 
     has_ranges = False
@@ -63,7 +63,7 @@ class LocalRows(LocalWork[work.RowsReading]):
             self.at = limit
 
 
-class LocalDot(LocalWork[work.Product]):
+class LocalDot(LocalWork[requests.Product]):
     """Sums of products of two ranges, one for each stripe of the first range."""
 
     def step(self) -> None:
@@ -78,7 +78,7 @@ class LocalDot(LocalWork[work.Product]):
             self.at = end
 
 
-class LocalSnapshot(LocalWork[work.Snapshot]):
+class LocalSnapshot(LocalWork[requests.Snapshot]):
     """A read of a range at one moment; it holds stripe locks only while a caller waits."""
 
     _range_lock: RangeLock | None = None
@@ -137,13 +137,13 @@ class LocalWait(Work):
 
 _WORKS: Final[dict[type, Callable[..., LocalWork[Any]]]] = {
     Operation: LocalChanges,
-    work.Signalled: LocalChanges,
-    work.Copying: LocalFrom,
-    work.Changes: LocalChanges,
+    requests.Signalled: LocalChanges,
+    requests.Copying: LocalFrom,
+    requests.Changes: LocalChanges,
     Reading: LocalRead,
-    work.Snapshot: LocalSnapshot,
-    work.RowsReading: LocalRows,
-    work.Product: LocalDot,
+    requests.Snapshot: LocalSnapshot,
+    requests.RowsReading: LocalRows,
+    requests.Product: LocalDot,
 }
 
 
@@ -156,11 +156,11 @@ class LocalPath(ThreadedPath[LocalQueue]):
 
     transport = "shm"
 
-    def __init__(self, node: work.NodeInfo) -> None:
+    def __init__(self, node: requests.NodeInfo) -> None:
         super().__init__()
         self._regions = Mappings(node)
 
-    def start(self, request: work.PathRequest) -> Work | None:
+    def start(self, request: requests.PathRequest) -> Work | None:
         """Do a change or a read at once, if no lock or queued request delays it.
 
         Without bytes or rows it only checks that the region was not freed.
@@ -178,15 +178,15 @@ class LocalPath(ThreadedPath[LocalQueue]):
             return self.wait_version(request.info, 0)
         return _WORKS[type(request)](queue, request, done)
 
-    def version(self, info: work.RegionInfo, timeout_s: float) -> int:  # noqa: ARG002
+    def version(self, info: requests.RegionInfo, timeout_s: float) -> int:  # noqa: ARG002
         """Return the region's version, at once; RegionFreedError."""
         return self._regions.region(info).version()
 
-    def wait_version(self, info: work.RegionInfo, version: int) -> LocalWait:
+    def wait_version(self, info: requests.RegionInfo, version: int) -> LocalWait:
         """Return a wait until the region's version is at least ``version``."""
         return LocalWait(self._regions.region(info), version, lambda: self._is_closed)
 
-    def view(self, info: work.RegionInfo, first: int, limit: int) -> Bytes | None:
+    def view(self, info: requests.RegionInfo, first: int, limit: int) -> Bytes | None:
         """Return bytes ``[first, limit)`` of the region's memory itself; RegionFreedError."""
         return self._regions.region(info).data[first:limit]
 

@@ -13,7 +13,7 @@ from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.orders import ORDER_DONE, ORDER_NBYTES, ORDER_WORDS, Block, Output
 from smbox.paths.local_queue import LocalQueue, LocalWork, pack
-from smbox.paths.work import ByteRange, Changes, Copying, Operation, Signalled
+from smbox.paths.requests import ByteRange, Changes, Copying, Operation, Signalled
 from smbox.wire.ops import cut
 
 FROM_NBYTES: Final = 8 * STRIPE_NBYTES

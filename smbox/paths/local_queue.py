@@ -27,8 +27,8 @@ from smbox.memory.orders import (
 )
 from smbox.memory.reading import Reader
 from smbox.paths.mappings import Mappings
+from smbox.paths.requests import Operation, PathRequest, Reading
 from smbox.paths.threads import QueuedWork, ThreadQueue
-from smbox.paths.work import Operation, PathRequest, Reading
 from smbox.work import NESTED, NestedCallError, exclusive
 
 W = TypeVar("W", bound=PathRequest)

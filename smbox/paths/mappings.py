@@ -16,7 +16,7 @@ from smbox.memory.layout import RegionState, Superblock
 from smbox.memory.locks import LockFile
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.segment import Segment, size as segment_size
-from smbox.paths.work import NodeInfo, RegionInfo
+from smbox.paths.requests import NodeInfo, RegionInfo
 
 
 class Mappings:

@@ -22,7 +22,7 @@ from smbox.native import library
 from smbox.paths.control import ControlPath
 from smbox.paths.local import LocalPath
 from smbox.paths.mappings import why_not_shared
-from smbox.paths.work import NodeInfo
+from smbox.paths.requests import NodeInfo
 from smbox.transports.handshake import handshake_error
 from smbox.transports.zeromq import ZmqTransport, resolution_error
 

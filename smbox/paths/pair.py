@@ -21,7 +21,7 @@ from smbox.errors import AddressRangeError, ConfigError, PeerLostError, SmboxErr
 from smbox.handle import Handle
 from smbox.paths.control import ControlPath
 from smbox.paths.opening import DataPath, OpenPaths, open_paths
-from smbox.paths.work import ByteRange, Operation, PathRequest, RegionInfo
+from smbox.paths.requests import ByteRange, Operation, PathRequest, RegionInfo
 from smbox.work import Exclusive, Work, exclusive
 
 T = TypeVar("T")

@@ -10,7 +10,7 @@ from copy import copy
 from typing import Any, Final, Generic, TypeVar
 
 from smbox.errors import PeerLostError, SmboxError
-from smbox.paths.work import ByteRange
+from smbox.paths.requests import ByteRange
 from smbox.work import Exclusive, NestedCallError, Pause, Work
 
 _LOG = logging.getLogger(__name__)

@@ -17,8 +17,8 @@ from smbox.config import ClientConfig
 from smbox.dtypes import by_name
 from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import STRIPE_NBYTES
+from smbox.paths.requests import Operation, RegionInfo
 from smbox.paths.sinks import Bytes, Sink
-from smbox.paths.work import Operation, RegionInfo
 from smbox.wire.codec import Reply, Request, decode_request, encode_reply
 from smbox.wire.header import NO_SCALE, Buffer
 from smbox.wire.messages import Welcome

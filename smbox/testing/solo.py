@@ -30,7 +30,7 @@ from smbox.paths.control import ControlPath
 from smbox.paths.local import LocalPath
 from smbox.paths.opening import OpenPaths
 from smbox.paths.pair import PathPair
-from smbox.paths.work import CreateRequest, NodeInfo, RegionInfo
+from smbox.paths.requests import CreateRequest, NodeInfo, RegionInfo
 
 MEMORY_NBYTES = 256 * 1024 * 1024
 TIMEOUT_S = 30.0

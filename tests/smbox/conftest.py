@@ -27,7 +27,7 @@ from smbox.memory.node_memory import NodeMemory
 from smbox.paths.control import new_token
 from smbox.paths.opening import open_over
 from smbox.paths.pair import PathPair
-from smbox.paths.work import Changes, CreateRequest, Operation, Reading
+from smbox.paths.requests import Changes, CreateRequest, Operation, Reading
 from smbox.testing import interrupts
 from smbox.testing.inproc import InprocHub
 from smbox.testing.inproc_box import handle, inproc_box

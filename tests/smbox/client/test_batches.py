@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from smbox.errors import RegionFreedError
 from smbox.memory.kernels import ONE, KernelCode
 from smbox.memory.layout import STRIPE_NBYTES
-from smbox.paths.work import Operation
+from smbox.paths.requests import Operation
 from smbox.testing.faults import FaultScript
 from smbox.wire.codec import decode_request
 from smbox.wire.ops import Op

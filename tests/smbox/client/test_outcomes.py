@@ -17,7 +17,7 @@ from smbox.config import WINDOW_MAX, ClientConfig
 from smbox.dtypes import by_name
 from smbox.errors import ConfigError, PeerLostError, RegionFreedError, RequestTimeoutError
 from smbox.memory.kernels import KernelCode
-from smbox.paths.work import Operation, RegionInfo
+from smbox.paths.requests import Operation, RegionInfo
 from smbox.testing.faults import FaultScript
 from smbox.transports.zeromq import ZmqTransport
 from smbox.wire.codec import Request, decode_request, encode_request

@@ -13,7 +13,7 @@ from smbox.dtypes import by_name
 from smbox.errors import RegionFreedError
 from smbox.memory.kernels import ONE, KernelCode, packed_scale
 from smbox.memory.layout import STRIPE_NBYTES
-from smbox.paths.work import Operation, RegionInfo
+from smbox.paths.requests import Operation, RegionInfo
 from smbox.wire.codec import decode_request, encode_reply, refuse
 from smbox.wire.header import NO_SCALE, unpack_scale
 from smbox.wire.ops import Op

@@ -13,7 +13,7 @@ from smbox.client.remote import COPIED_READS, ContendedRegions
 from smbox.dtypes import by_name
 from smbox.errors import RegionFreedError, RemoteProtocolError
 from smbox.memory.layout import STRIPE_NBYTES, Consistency, Stripe
-from smbox.paths.work import Reading
+from smbox.paths.requests import Reading
 from smbox.wire.codec import decode_reply, decode_request, encode_reply
 from smbox.wire.header import LONG_NBYTES_MAX, STAMPED_NBYTES_MAX
 from smbox.wire.ops import Op

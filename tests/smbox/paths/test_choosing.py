@@ -10,7 +10,7 @@ from smbox.native import library
 from smbox.paths import opening
 from smbox.paths.local import LocalPath
 from smbox.paths.opening import OpenPaths, open_paths, why_messages
-from smbox.paths.work import NodeInfo
+from smbox.paths.requests import NodeInfo
 
 ELSEWHERE = NodeInfo("no-such-node", b"x" * 16, 0, 1)
 

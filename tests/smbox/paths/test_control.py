@@ -21,7 +21,7 @@ from smbox.errors import (
 )
 from smbox.memory.layout import RegionKind
 from smbox.paths.control import new_token
-from smbox.paths.work import CreateRequest
+from smbox.paths.requests import CreateRequest
 from smbox.testing.faults import FaultScript
 from smbox.wire import messages
 from smbox.wire.ops import Op

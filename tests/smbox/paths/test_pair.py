@@ -18,7 +18,7 @@ from smbox.errors import ConfigError, PeerLostError
 from smbox.paths import pair
 from smbox.paths.opening import OpenPaths
 from smbox.paths.pair import PathPair
-from smbox.paths.work import NodeInfo, RegionInfo
+from smbox.paths.requests import NodeInfo, RegionInfo
 from smbox.testing.contract_tools import in_threads
 
 CONFIG = ClientConfig("tcp://127.0.0.1:9", timeout_s=3.0)

@@ -14,7 +14,7 @@ from smbox.dtypes import by_name
 from smbox.paths.control import ControlPath
 from smbox.paths.local import LocalPath, LocalWait
 from smbox.paths.local_queue import LocalWork
-from smbox.paths.work import RegionInfo
+from smbox.paths.requests import RegionInfo
 from smbox.testing.solo import SoloControl
 from smbox.work import Work
 

@@ -8,7 +8,7 @@ import pytest
 from smbox.errors import RegionFreedError
 from smbox.memory.kernels import KernelCode, packed_scale
 from smbox.memory.layout import STRIPE_NBYTES
-from smbox.paths.work import Operation, Reading
+from smbox.paths.requests import Operation, Reading
 
 
 def operation(region, first, limit):
