@@ -1,8 +1,9 @@
 """Strides of gradients and optimizer state, which must be those of their parameters.
 
-Wrapping makes parameters contiguous. Gradients and state from before, and a state that is
-loaded later, may have other strides (channels_last). torch's fused optimizers on the CPU ignore
-strides: they would step each element with the momentum of another one.
+Wrapping makes parameters contiguous. Gradients and state from before, a state that is loaded
+later, and gradients of ``torch.autograd.grad`` may have other strides (channels_last). torch's
+fused optimizers ignore strides: they would step each element with the gradient or momentum of
+another one.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["match_strides"]
+__all__ = ["match_gradients", "match_strides"]
 
 
 def match_strides(optimizer: torch.optim.Optimizer) -> None:
@@ -21,6 +22,13 @@ def match_strides(optimizer: torch.optim.Optimizer) -> None:
             parameter.grad = _like(parameter, parameter.grad)
             state = optimizer.state.get(parameter, {})
             state.update({key: _like(parameter, found) for key, found in state.items()})
+
+
+def match_gradients(optimizer: torch.optim.Optimizer) -> None:
+    """Give gradients of fused groups the strides of their parameters; values are kept."""
+    for group in optimizer.param_groups:
+        for parameter in group["params"] if group.get("fused") else ():
+            parameter.grad = _like(parameter, parameter.grad)
 
 
 def _like(parameter: torch.Tensor, found: Any) -> Any:

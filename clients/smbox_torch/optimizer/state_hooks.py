@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from smbox_torch.model.strides import match_strides
+from smbox_torch.model.strides import match_gradients, match_strides
 
 __all__ = ["HookedOptimizer"]
 
@@ -52,11 +52,12 @@ class HookedOptimizer(torch.optim.Optimizer):
         """Follow a state that the inner optimizer has loaded."""
         self._is_matched = False
 
-    def _match_once(self, inner: torch.optim.Optimizer) -> None:
-        """Match strides, before the first step and the first one after a load."""
+    def _match(self, inner: torch.optim.Optimizer) -> None:
+        """Match strides before a step: of the state, in the first one and after a load."""
         if not self._is_matched:
             match_strides(inner)
             self._is_matched = True
+        match_gradients(inner)
 
     @contextmanager
     def _inside(self) -> Iterator[None]:

@@ -148,7 +148,7 @@ class WrappedOptimizer(HookedOptimizer):
                 loss = closure()
         self._demand_gradients()
         with torch.no_grad():
-            self._match_once(self.inner)
+            self._match(self.inner)
             self._advance()
         return loss
 

@@ -1,4 +1,4 @@
-"""Models in channels_last whose fused optimizer has momentum from before it was wrapped."""
+"""Models in channels_last with a fused optimizer, which ignores strides."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from smbox.testing.model_box import ModelBox
-from smbox_torch import Dogwild, Downpour, ParameterServer
+from smbox_torch import EASGD, Dogwild, Downpour, ParameterServer
 from smbox_torch.model.strides import match_strides
 
 torch.set_num_threads(1)
@@ -72,6 +72,20 @@ def test_a_state_that_is_loaded_continues_like_a_plain_one(by_inner: bool, steps
         (optimizer if by_inner else wrapped).load_state_dict(saved.state_dict())
         train(model, wrapped, range(4, 8))
     assert_equal_values(model, trained_plainly(fused, 8)[0])
+
+
+def test_assigned_gradients_of_other_strides_step_like_those_of_a_plain_one(fused):
+    plain, model = network(), network()
+    wrapped = EASGD(fused(model.parameters()), ModelBox(), "run", workers=1, period=9)
+    for one, optimizer in ((plain, fused(plain.parameters())), (model, wrapped)):
+        for step in range(3):
+            images = torch.randn(4, 3, 6, 6, generator=torch.Generator().manual_seed(step))
+            loss = one(images.to(memory_format=torch.channels_last)).square().mean()
+            gradients = torch.autograd.grad(loss, [*one.parameters()])
+            one.weight.grad, one.bias.grad = gradients
+            optimizer.step()
+    assert_equal_values(model, plain)
+    wrapped.close(exchange=False)
 
 
 def test_equal_strides_other_shapes_and_sparse_gradients_stay():
