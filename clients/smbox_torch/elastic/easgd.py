@@ -131,7 +131,6 @@ class EASGD(ElasticOptimizer):
             xs: one ``[P]`` per dtype, of the center's dtype; not changed.
             moves: as many tensors of the same shapes and dtypes, on the CPU.
         """
-        self.phase.use()
         for region, sender, x, move in zip(
             self.center.regions, self.center.senders, xs, moves, strict=True
         ):

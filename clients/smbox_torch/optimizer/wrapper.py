@@ -175,7 +175,6 @@ class BoxOptimizer(JoinedOptimizer):
     def _move_buffers(self, moving_rate: float) -> None:
         """Exchange the batch-norm buffers elastically, so that no variance becomes negative."""
         if self.buffers is not None:
-            self.phase.use()
             self.buffers.elastic(moving_rate)
         self.counts.share()
 
