@@ -78,6 +78,7 @@ def test_a_move_is_not_subtracted_twice_and_the_steps_go_on(
 
 @pytest.mark.parametrize("kind", [EASGD, SEASGD])
 def test_an_interrupt_ends_the_wait_for_the_exchange_in_flight(kind, monkeypatch):
+    before = update_threads()  # of other tests
     one, _, _, _ = made(kind)
     gate, is_over, verb = threading.Event(), [], "elastic" if kind is EASGD else "accumulate"
     work = getattr(ModelRegion, verb)
@@ -101,6 +102,7 @@ def test_an_interrupt_ends_the_wait_for_the_exchange_in_flight(kind, monkeypatch
     gate.set()
     one.close(exchange=False)
     assert is_over
+    assert update_threads() <= before
 
 
 def test_a_close_that_was_interrupted_at_any_line_can_be_repeated(open_box, monkeypatch):

@@ -76,6 +76,20 @@ def test_a_move_may_go_by_a_region_of_its_own():
     assert box.attach(CENTER).get().tolist() == [1.5] * 3
 
 
+def test_each_dtype_has_an_increment_of_its_own():
+    box, dtypes = ModelBox(), ("float32", "float64")
+    xs = [torch.nn.Parameter(torch.zeros(2, dtype=getattr(torch, each))) for each in dtypes]
+    sgd = torch.optim.SGD(xs, lr=1.0)
+    one = SEASGD(sgd, box, "run", workers=1, moving_rate=0.25, increment="mine")
+    for x, gradient in zip(xs, (-4.0, -8.0), strict=True):
+        x.grad = torch.full_like(x, gradient)
+    one.step()
+    one.close(exchange=False)
+    assert [x.tolist() for x in xs] == [[3.0, 3.0], [6.0, 6.0]]
+    centers = [box.attach(f"run.{each}").get().tolist() for each in dtypes]
+    assert centers == [[1.0, 1.0], [2.0, 2.0]]
+
+
 class PlainRegion:
     """A region of a memory that cannot add region to region."""
 
