@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -143,6 +144,14 @@ def test_weight_decay_of_a_sparse_gradient_is_refused_before_anything_happens():
     opt.param_groups[0]["weight_decay"] = 0.0
     opt.step()
     assert table.weight.tolist() != before
+
+
+def test_a_step_keeps_no_gradient():
+    one = worker(0, ModelBox())
+    one.run()
+    gradient = weakref.ref(one.x.grad)
+    one.optimizer.zero_grad()
+    assert gradient() is None
 
 
 def test_a_run_resumes_exactly():

@@ -52,6 +52,8 @@ def test_one_worker_is_the_sequential_algorithm():
     np.testing.assert_array_equal(box.attach("run.float32").get(), c)
     assert one.optimizer.state_dict()["shared"] == 8  # the next exchange shares the last step
     assert one.optimizer.recorder.others_s > 0.0  # barriers are no slow exchanges
+    one.optimizer.close()
+    assert one.optimizer.state_dict()["shared"] == 9
 
 
 def test_three_workers_move_in_lockstep():

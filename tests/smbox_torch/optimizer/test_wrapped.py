@@ -127,18 +127,22 @@ def test_a_state_that_the_inner_optimizer_loads_by_itself_is_seen_by_both(
         optimizer.step()
 
 
-def test_an_inner_optimizer_that_calls_no_hooks_stays_with_its_wrapper(
-    weight: torch.nn.Parameter,
-):
+def test_an_inner_optimizer_that_calls_no_hooks_stays_with_its_wrapper():
+    weight = torch.nn.Parameter(torch.ones(2, 3))
+
     class Own(torch.optim.SGD):
         def load_state_dict(self, state_dict):
             groups = [{**self.param_groups[0], "lr": state_dict["param_groups"][0]["lr"]}]
-            self.__setstate__({"state": {}, "param_groups": groups})
+            state = {weight: {"momentum_buffer": torch.ones(3, 2).t()}}
+            self.__setstate__({"state": state, "param_groups": groups})
 
-    optimizer = Twice(Own([weight], lr=1.0))
+    optimizer = Twice(Own([weight], lr=1.0, momentum=0.5))
+    optimizer.step(lambda: weight.sum().backward())
     optimizer.load_state_dict(torch.optim.SGD([weight], lr=0.25).state_dict())
     assert optimizer.param_groups is optimizer.inner.param_groups
     assert optimizer.param_groups[0]["lr"] == 0.25
+    optimizer.step()
+    assert optimizer.state[weight]["momentum_buffer"].stride() == weight.stride()
 
 
 def test_a_wrapper_that_is_gone_does_not_follow(weight: torch.nn.Parameter):
