@@ -146,6 +146,23 @@ def test_weight_decay_of_a_sparse_gradient_is_refused_before_anything_happens():
     assert table.weight.tolist() != before
 
 
+def test_a_model_of_16_bits_holds_y_exchanges_x_and_follows_what_is_loaded():
+    box, y = ModelBox(), torch.nn.Parameter(torch.ones(1, dtype=torch.bfloat16))
+    settings = {"momentum": HALF, "period": 2, "moving_rate": HALF, "workers": 1}
+    opt = EAMSGD(torch.optim.SGD([y], lr=0.25), box, "run", **settings)
+    y.grad = torch.ones_like(y)
+    opt.step()  # v = -0.25, x = 0.75
+    assert y.item() == 0.625
+    y.data.fill_(2.0)  # x = 2.125
+    y.grad.zero_()
+    opt.step()  # v = -0.125, x = 2
+    assert y.item() == 1.9375
+    opt.step()  # both move to 1.5; v = -0.0625, x = 1.4375
+    assert box.attach("run.bfloat16").get().tolist() == [1.5]
+    assert y.item() == 1.40625
+    assert opt.stats().steps == 3
+
+
 def test_a_step_keeps_no_gradient():
     one = worker(0, ModelBox())
     one.run()

@@ -52,6 +52,10 @@ def test_changes_of_others_are_counted_whatever_the_size(size: int):
     assert center.behind() == 0
 
 
+def test_a_center_without_elements_has_no_changes():
+    assert Center(ModelBox(), "run", flat(0.0, 0)).behind(mine=0) == 0
+
+
 def test_dtypes_have_regions_of_their_own():
     tensors = [
         torch.nn.Parameter(torch.zeros(2, dtype=d)) for d in (torch.float32, torch.float64)

@@ -231,3 +231,23 @@ def test_a_constructor_whose_warning_is_an_error_has_left(open_box):
             EASGD(torch.optim.SGD([x], lr=1.0), box, "run", workers=1)
         with smbox.join(box, "run") as member:
             assert member.rank == 1
+
+
+def test_a_close_during_an_evaluation_shares_the_rest_of_the_own_steps(worker, center):
+    box = ModelBox()
+    one = worker(box, period=10)
+    one.run(3)
+    total = one.values() + center(box)
+    one.optimizer.eval()
+    one.optimizer.close()
+    assert not np.array_equal(center(box), start())
+    np.testing.assert_allclose(one.values() + center(box), total, rtol=0, atol=1e-6)
+
+
+def test_a_second_close_shares_nothing(worker, center):
+    box = ModelBox()
+    one = worker(box, period=10)
+    one.run(3)
+    one.optimizer.close(exchange=False)
+    one.optimizer.close()
+    np.testing.assert_array_equal(center(box), start())

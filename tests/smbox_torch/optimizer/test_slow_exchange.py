@@ -41,6 +41,7 @@ def test_a_worker_that_mostly_waits_is_told_once():
 
 def test_a_worker_that_mostly_computes_is_told_nothing():
     assert not any(steps_of(*[0.05] * 200))
+    assert not any(steps_of(*[0.05] * 200, 0.8, 0.8))
 
 
 def test_a_node_that_is_restarted_once_is_no_slow_exchange():
@@ -49,6 +50,14 @@ def test_a_node_that_is_restarted_once_is_no_slow_exchange():
 
 def test_a_worker_that_mostly_waits_is_told_although_the_node_was_restarted():
     assert any(steps_of(*[0.9] * 12, stops={3: 60.0}))
+
+
+def test_a_worker_that_begins_to_wait_is_told_although_the_node_was_restarted_before():
+    assert any(steps_of(*[0.05] * 100, *[0.9] * 20, stops={3: 60.0}))
+
+
+def test_a_worker_with_long_waits_is_told():
+    assert any(steps_of(*[0.9] * 3, stops=dict.fromkeys((1, 2, 3), 20.0)))
 
 
 def test_a_wrapped_optimizer_looks_at_each_step():
