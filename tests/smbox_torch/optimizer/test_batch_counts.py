@@ -116,3 +116,18 @@ def test_statistics_move_by_the_rate_when_parameters_do(kind, options, rate, exc
     left.append(model.running_mean.item())
     assert left == pytest.approx([4 + 4 * (1 - 2 * rate) ** times for times in exchanges])
     assert box.attach("run.buffers.float32").get()[0] == pytest.approx(8 - left[1])
+
+
+def test_the_bytes_of_a_push_include_statistics_and_counts():
+    found = []
+    for passes in (False, True):
+        net = torch.nn.BatchNorm1d(2)
+        sgd = torch.optim.SGD(net.parameters(), lr=0.1)
+        model = net if passes else None
+        one = Downpour(sgd, ModelBox(), "run", workers=1, model=model)
+        net(torch.ones(3, 2)).sum().backward()
+        one.step()
+        found.append(one.stats().nbytes)
+        one.close(exchange=False)
+    statistics, counts = 4 * 4, 8
+    assert found[1] - found[0] == 2 * (statistics + counts)
