@@ -77,8 +77,8 @@ def test_greetings_and_reads_get_through(node, clients, fault, side, op):
 
 
 def test_an_interrupt_in_waiting_loses_and_doubles_nothing_at_any_line(client, interrupted):
-    info = client.create(2 * PIECE)  # two requests
-    x = np.ones(2 * PIECE, np.float32)
+    info = client.create(PIECE + 4)  # two requests
+    x = np.ones(PIECE + 4, np.float32)
     lines, was_struck, total = 0, True, 0
     while was_struck:
         lines += 3 if lines > 150 else 1  # all of the way there, then samples
