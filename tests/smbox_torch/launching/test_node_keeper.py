@@ -19,11 +19,11 @@ from smbox_torch.launching.node_keeper import NodeKeeper, close_all
 
 GRACE_S = 0.5
 NODE = """
-import json, signal, sys
+import json, signal, sys, time
 bind = sys.argv[sys.argv.index("--bind") + 1].replace(":0", ":1234")
 print("a warning", flush=True)
 print(json.dumps({"event": "ready", "address": bind}), flush=True)
-signal.pause()
+while True: time.sleep(0.01)  # signal.pause() would miss a signal that comes just before it
 """
 
 
