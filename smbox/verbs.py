@@ -139,7 +139,7 @@ def elastic(extent: Extent, x: Any, moving_rate: float, delta: Any) -> Operation
     """Describe an ``elastic`` and check its arguments."""
     info, dtype, shape, first = extent.info, extent.dtype, extent.shape, extent.first
     rate = scale_of(_ELASTIC, info.dtype, moving_rate)
-    packed = pack_scale(rate.item(), "f")
+    packed = pack_scale(rate, "f")
     sink: MoveSink | DeltaSink
     if delta is None:
         array = output_array(x, dtype, shape, called="x", may_be_narrower=True)
