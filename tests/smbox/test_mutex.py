@@ -7,6 +7,8 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -14,10 +16,12 @@ from smbox.errors import RequestTimeoutError
 from smbox.mutex import Mutex, holding
 
 
-def test_a_call_that_waits_until_its_deadline_is_refused():
-    mutex, is_held, go_on = Mutex(), threading.Event(), threading.Event()
+@contextmanager
+def held(mutex: Mutex) -> Iterator[None]:
+    """Let another thread hold a mutex."""
+    is_held, go_on = threading.Event(), threading.Event()
 
-    def hold():
+    def hold() -> None:
         is_held.set()
         go_on.wait()
 
@@ -25,14 +29,20 @@ def test_a_call_that_waits_until_its_deadline_is_refused():
     thread.start()
     is_held.wait()
     try:
+        yield
+    finally:
+        go_on.set()
+        thread.join()
+
+
+def test_a_call_that_waits_until_its_deadline_is_refused():
+    mutex = Mutex()
+    with held(mutex):
         for _ in range(2):
             with pytest.raises(RequestTimeoutError, match="another thread") as caught:
                 mutex.holding(time.monotonic() + 0.01, lambda: None)
             assert caught.value.facts["outcome"] == "none"
         assert mutex.holding(time.monotonic(), lambda: 1, late=lambda: 2) == 2
-    finally:
-        go_on.set()
-        thread.join()
     assert mutex.holding(math.inf, lambda: 1, late=lambda: 2) == 1
 
 
@@ -47,20 +57,9 @@ def test_an_interrupt_of_the_wait_releases_nothing():
 
 def test_a_forked_child_waits_for_no_thread_of_its_parent():
     """Its copy of a mutex that a thread held at the fork is never released."""
-    mutex, is_held, go_on = Mutex(), threading.Event(), threading.Event()
-
-    def hold():
-        is_held.set()
-        go_on.wait()
-
-    thread = threading.Thread(target=mutex.holding, args=(None, hold))
-    thread.start()
-    is_held.wait()
-    if (child := os.fork()) == 0:
-        signal.alarm(2)
-        mutex.holding(None, lambda: os._exit(7))
-    try:
+    mutex = Mutex()
+    with held(mutex):
+        if (child := os.fork()) == 0:
+            signal.alarm(2)
+            mutex.holding(None, lambda: os._exit(7))
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
-    finally:
-        go_on.set()
-        thread.join()
