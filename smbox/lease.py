@@ -15,8 +15,7 @@ mark, the maximum discards the mark, and no process can take the place.
 The generation is a fencing token: the words of a successor are larger, so a late write of an
 earlier holder changes nothing. Clocks are not compared: each observer measures with its own
 monotonic clock how long a word stays the same. If two processes take a place at the same time,
-the one that fails may increase the values and the lease duration of the other. A renewal that
-finds such larger words takes the place in the next generation, with the correct ones.
+the one that fails may increase the values and the lease duration of the other.
 """
 
 from __future__ import annotations
@@ -240,28 +239,29 @@ class Lease:
             message = "this place was taken 2^23 - 1 times, the most: use another name"
             raise LimitError(message, region=self.row.name)
         began_s = _clock_s()
-        old = self._maximum(generation + 1, (0, *values), deadline_s)
-        if old[0] >> NUMBER_BITS != generation:
+        if self._maximum(generation + 1, (0, *values), deadline_s) >> NUMBER_BITS != generation:
             return False
         self.generation, self.values = generation + 1, values
         self._renewed_s = began_s
         return True
 
     def _set(self, index: int, value: int, deadline_s: float | None) -> None:
+        self._check()
         values = (*self.values[:index], value, *self.values[index + 1 :])
-        self._renew(values, deadline_s)
+        write = self._retake if value < self.values[index] else self._renew
+        write(values, deadline_s)  # only a new generation can decrease a word
 
     def _renew(self, values: tuple[int, ...], deadline_s: float | None) -> None:
         self._check()
         self._beats += BEAT
         began_s = _clock_s()
         old = self._maximum(self.generation, (self._beats, *values), deadline_s)
-        if old[0] >> NUMBER_BITS != self.generation:
+        if old >> NUMBER_BITS != self.generation:
             self.lose(_TAKEN)
             self._check()
-        if old[0] & EXPIRED or (numbers(old)[1:] > (*values, self._lease_ms)).any():
+        if old & EXPIRED:
             self._check()  # the mark may be that of another thread, which left
-            self._retake(values, deadline_s)  # only a new generation can decrease a word
+            self._retake(values, deadline_s)
         self.values, self._renewed_s = values, began_s
 
     def _retake(self, values: tuple[int, ...], deadline_s: float | None) -> None:
@@ -272,12 +272,11 @@ class Lease:
             self._maximum(self.generation, (LEFT, *values), deadline_s)
         self._check()
 
-    def _maximum(self, generation: int, row: Sequence[int], deadline_s: float | None) -> I64:
-        """Write words of a generation by an atomic maximum; return the old words.
+    def _maximum(self, generation: int, row: Sequence[int], deadline_s: float | None) -> int:
+        """Write words of a generation by an atomic maximum; return the old lease word.
 
         ``row``: numbers of the lease word and of the values, k - 1 of them.
         """
         words = [[generation << NUMBER_BITS | number for number in (*row, self._lease_ms)]]
         operand, wait_s = np.array(words, np.int64), optional_timeout_s(deadline_s)
-        old: I64 = self.row.fetch_and_op(operand, "max", timeout_s=wait_s)[0]
-        return old
+        return int(self.row.fetch_and_op(operand, "max", timeout_s=wait_s)[0, 0])

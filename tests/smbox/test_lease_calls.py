@@ -1,4 +1,4 @@
-"""Calls of a lease: deadlines, lost answers, and other threads and processes meanwhile."""
+"""Calls of a lease: their deadlines, and calls that wait while another thread leaves."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_each_request_ends_soon_after_the_deadline_of_its_call(row):
     lease.check(**end)
     lease.leave(**end)
     expire(place, 0, **end)
-    assert len(place.timeouts_s) == 8
+    assert len(place.timeouts_s) == 7
     assert None not in place.timeouts_s
     assert max(place.timeouts_s) <= ANSWER_MIN_S
 
@@ -124,31 +124,3 @@ def test_a_call_that_waits_while_another_thread_leaves_changes_nothing(row, monk
     words = row.get()[0]
     assert generations(words).tolist() == [1] * 4
     assert numbers(words)[:2].tolist() == [LEFT, 5]
-
-
-class Unanswered(Timed):
-    """A place whose requests are executed, but not answered."""
-
-    def fetch_and_op(self, *arguments, **settings):
-        super().fetch_and_op(*arguments, **settings)
-        raise RequestTimeoutError("the node did not answer", outcome="unknown")
-
-
-def test_a_value_below_one_whose_request_was_not_answered_is_set(row):
-    lease = Lease(row, LEASE_S)
-    assert lease.take(0, (0, 0))
-    lease.row = Unanswered(row)
-    with pytest.raises(RequestTimeoutError):
-        lease.set(0, 9)
-    lease.row = row
-    lease.set(0, 5)
-    assert (numbers(row.get()[0])[1], lease.values) == (5, (5, 0))
-
-
-def test_a_renewal_corrects_the_words_that_a_loser_of_the_place_increased(row):
-    holder, loser = Lease(row, LEASE_S), Lease(row, 2 * LEASE_S)
-    assert holder.take(0, (3, 0))
-    assert not loser.take(0, (9, 0))
-    assert numbers(row.get()[0])[1:].tolist() == [9, 0, 2000 * LEASE_S]
-    holder.renew()
-    assert numbers(row.get()[0])[1:].tolist() == [3, 0, 1000 * LEASE_S]
