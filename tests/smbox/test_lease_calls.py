@@ -124,3 +124,24 @@ def test_a_call_that_waits_while_another_thread_leaves_changes_nothing(row, monk
     words = row.get()[0]
     assert generations(words).tolist() == [1] * 4
     assert numbers(words)[:2].tolist() == [LEFT, 5]
+
+
+class Unanswered(Timed):
+    """A place whose requests are executed, but not answered."""
+
+    def fetch_and_op(self, *arguments, **settings):
+        super().fetch_and_op(*arguments, **settings)
+        raise RequestTimeoutError("the node did not answer", outcome="unknown")
+
+
+def test_a_renewal_keeps_what_a_request_without_an_answer_has_set(row):
+    """An arrival at a meeting counts, although the call timed out."""
+    lease = Lease(row, LEASE_S)
+    assert lease.take(0, (0, 0))
+    lease.row = Unanswered(row)
+    with pytest.raises(RequestTimeoutError):
+        lease.set(0, 9)
+    lease.row = row
+    lease.renew()
+    words = row.get()[0]
+    assert (numbers(words)[1], generations(words).tolist()) == (9, [1] * 4)
