@@ -65,7 +65,7 @@ class Holder:
 
     @property
     def interval_s(self) -> float:
-        """Seconds between two renewals, and reads of the roster: of its shortest lease."""
+        """Seconds between two renewals, each with a read: a quarter of the shortest lease."""
         view = self._roster.seen
         leases = leases_s(view.words[view.is_alive, LEASE_MS])
         shortest_s = float(leases.min(initial=math.inf)) / RENEWALS

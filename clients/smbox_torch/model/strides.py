@@ -2,8 +2,8 @@
 
 Wrapping makes parameters contiguous. Gradients and state from before, a state that is loaded
 later, and gradients of ``torch.autograd.grad`` may have other strides (channels_last). torch's
-fused optimizers ignore strides: they would step each element with the gradient or momentum of
-another one.
+fused optimizers on the CPU ignore strides: they would step each element with the gradient or
+momentum of another one.
 """
 
 from __future__ import annotations
