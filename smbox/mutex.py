@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import NoReturn, TypeVar
 
-from smbox.deadline import left_s
+from smbox.deadline import left_s, request_timeout_s
 from smbox.errors import RequestTimeoutError
 from smbox.work import Exclusive, exclusive
 
@@ -23,7 +24,7 @@ def holding(
     deadline_s: float | None,
     job: Callable[[], T],
     *,
-    late: Callable[[], T] = _refuse,
+    late: Callable[[], T],
 ) -> T:
     """Call a job with a mutex whose owner may wait for the node; return the job's result.
 
@@ -34,9 +35,6 @@ def holding(
         deadline_s: end of the wait for the mutex; None: wait without a deadline.
         job: called while this thread holds the mutex.
         late: called instead if another thread held the mutex until the deadline.
-
-    Raises:
-        RequestTimeoutError: by default, instead of a call of ``late``; nothing was done.
     """
     wait_s = -1 if deadline_s is None else min(left_s(deadline_s), threading.TIMEOUT_MAX)
     got: list[bool] = []
@@ -55,14 +53,26 @@ class Mutex(Exclusive):
         self.renew_locks()
 
     def holding(
-        self, deadline_s: float | None, job: Callable[[], T], *, late: Callable[[], T] = _refuse
+        self,
+        deadline_s: float | None,
+        job: Callable[[], T],
+        *,
+        late: Callable[[], T] | None = None,
     ) -> T:
         """Call a job; see the function ``holding``.
 
+        Without ``late``, the wait ends when a request of the caller would end: another thread
+        holds the mutex for a moment at a time, also at the caller's deadline.
+
         Raises:
             NestedCallError: this thread is inside a job; nothing was done.
-            RequestTimeoutError: by default: another thread held the mutex until the deadline.
+            RequestTimeoutError: there is no ``late``, and another thread held the mutex until
+                then; nothing was done.
         """
+        if late is None:
+            late = _refuse
+            if deadline_s is not None:
+                deadline_s = time.monotonic() + request_timeout_s(deadline_s)
         return holding(self._lock, deadline_s, lambda: self._run(job), late=late)
 
     @exclusive

@@ -12,13 +12,14 @@ from contextlib import contextmanager
 
 import pytest
 
+from smbox.deadline import ANSWER_MIN_S
 from smbox.errors import RequestTimeoutError
 from smbox.mutex import Mutex, holding
 
 
 @contextmanager
-def held(mutex: Mutex) -> Iterator[None]:
-    """Let another thread hold a mutex."""
+def held(mutex: Mutex) -> Iterator[threading.Event]:
+    """Let another thread hold a mutex until the event is set."""
     is_held, go_on = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -29,21 +30,28 @@ def held(mutex: Mutex) -> Iterator[None]:
     thread.start()
     is_held.wait()
     try:
-        yield
+        yield go_on
     finally:
         go_on.set()
         thread.join()
 
 
-def test_a_call_that_waits_until_its_deadline_is_refused():
+def test_a_call_is_refused_when_a_request_of_it_would_end():
     mutex = Mutex()
     with held(mutex):
         for _ in range(2):
             with pytest.raises(RequestTimeoutError, match="another thread") as caught:
-                mutex.holding(time.monotonic() + 0.01, lambda: None)
+                mutex.holding(time.monotonic() - ANSWER_MIN_S + 0.01, lambda: None)
             assert caught.value.facts["outcome"] == "none"
         assert mutex.holding(time.monotonic(), lambda: 1, late=lambda: 2) == 2
     assert mutex.holding(math.inf, lambda: 1, late=lambda: 2) == 1
+
+
+def test_a_call_at_its_deadline_waits_for_a_thread_that_holds_the_mutex_for_a_moment():
+    mutex = Mutex()
+    with held(mutex) as go_on:
+        threading.Timer(0.05, go_on.set).start()
+        assert mutex.holding(time.monotonic(), lambda: 1) == 1
 
 
 def test_an_interrupt_of_the_wait_releases_nothing():
@@ -52,7 +60,7 @@ def test_an_interrupt_of_the_wait_releases_nothing():
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        holding(Interrupted(), None, lambda: None)
+        holding(Interrupted(), None, lambda: None, late=lambda: None)
 
 
 def test_a_forked_child_waits_for_no_thread_of_its_parent():
