@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, Final
 
@@ -162,7 +163,7 @@ def _shape(shape: int | tuple[int, ...] | None, init: Any) -> tuple[int, ...]:
             raise ConfigError("a region needs a shape, or an array as init")
         array = typed_array(init)
         return np.shape(init) if array is None else array.shape
-    lengths = (shape,) if isinstance(shape, int | np.integer) else tuple(shape)
+    lengths = tuple(shape) if isinstance(shape, Iterable) else (shape,)
     try:
         extent = tuple(int(length) for length in lengths)
     except (ValueError, OverflowError):  # no number, nan, inf
