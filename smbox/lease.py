@@ -138,6 +138,7 @@ class Lease:
         self._lease_ms = math.ceil(min(self.lease_s * _PER_SECOND, NUMBER_MAX))
         self.generation = 0
         self.values: tuple[int, ...] = (0,) * (row.shape[1] - 2)
+        self._highest = self.values  # of this generation that the place may hold
         self._beats = 0
         self._renewed_s = -math.inf
         self._lost = "this process has not taken the place"
@@ -188,10 +189,11 @@ class Lease:
         self._mutex.holding(deadline_s, lambda: self._renew(self.values, deadline_s))
 
     def set(self, index: int, value: int, *, deadline_s: float | None = None) -> None:
-        """Set a value and renew. If it raises an error, see :meth:`renew`, nothing is set.
+        """Set a value and renew; for other errors see :meth:`renew`.
 
         Raises:
-            ConfigError: the value is negative or above NUMBER_MAX.
+            ConfigError: the value is negative or above NUMBER_MAX; nothing is set.
+            RequestTimeoutError: the place may hold the value, but ``values`` does not.
         """
         if not 0 <= value <= NUMBER_MAX:
             raise ConfigError(f"a value must be from 0 to {NUMBER_MAX}", value=value)
@@ -241,15 +243,17 @@ class Lease:
         began_s = _clock_s()
         if self._maximum(generation + 1, (0, *values), deadline_s) >> NUMBER_BITS != generation:
             return False
-        self.generation, self.values = generation + 1, values
+        self.generation, self.values, self._highest = generation + 1, values, values
         self._renewed_s = began_s
         return True
 
     def _set(self, index: int, value: int, deadline_s: float | None) -> None:
         self._check()
         values = (*self.values[:index], value, *self.values[index + 1 :])
-        write = self._retake if value < self.values[index] else self._renew
-        write(values, deadline_s)  # only a new generation can decrease a word
+        # Only a new generation can decrease a word, also that of a request without an answer.
+        write = self._retake if value < self._highest[index] else self._renew
+        self._highest = tuple(map(max, self._highest, values))
+        write(values, deadline_s)
 
     def _renew(self, values: tuple[int, ...], deadline_s: float | None) -> None:
         self._check()
