@@ -140,10 +140,16 @@ class Holder:
         keep(self)
         self.memory.before_close(self._close)
 
+    def _set(self, index: int, value: int, deadline_s: float | None = None) -> None:
+        """Set a value of the lease. A smaller value begins a generation, as in ``beat``."""
+        self._lease.set(index, value, deadline_s=deadline_s)
+        if self._record.generation != self._lease.generation:
+            self._write_record(deadline_s)
+
     def _write_record(self, deadline_s: float | None) -> None:
         """Write the record of this process."""
-        record = replace(self._record, generation=self._lease.generation)
-        self._roster.write(self._place, record, deadline_s=deadline_s)
+        self._record = replace(self._record, generation=self._lease.generation)
+        self._roster.write(self._place, self._record, deadline_s=deadline_s)
 
     def _end(self) -> None:
         """Stop renewing the lease."""

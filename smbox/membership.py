@@ -68,7 +68,7 @@ class Member(Holder):
         if is_taken:
             self._begin()  # from now on the others wait for it: their words are final
             view = self.seen
-            self._lease.set(_MEETINGS, meeting.first_word(view.meetings()[view.is_alive]))
+            self._set(_MEETINGS, meeting.first_word(view.meetings()[view.is_alive]))
         return is_taken
 
     @property
@@ -139,7 +139,7 @@ class Member(Holder):
 
     @progress.setter
     def progress(self, value: int) -> None:
-        self._lease.set(_PROGRESS, value)
+        self._set(_PROGRESS, value)
 
     @property
     def met(self) -> int:
@@ -180,7 +180,7 @@ class Member(Holder):
     def _meet(self, number: int, timeout_s: float | None) -> None:
         wait = meeting.MeetingWait(timeout_s)
         deadline_s = wait.deadline_s
-        self._lease.set(_MEETINGS, 2 * number - 1, deadline_s=deadline_s)
+        self._set(_MEETINGS, 2 * number - 1, deadline_s)
         while True:
             version = self._roster.version(deadline_s=deadline_s)
             absent = self._absent(number, deadline_s)
@@ -189,7 +189,7 @@ class Member(Holder):
             wait_s = min(wait.left_s(absent), self.interval_s)
             self._lease.check(deadline_s=deadline_s)
             self._roster.wait(version, wait_s)
-        self._lease.set(_MEETINGS, 2 * number, deadline_s=deadline_s)
+        self._set(_MEETINGS, 2 * number, deadline_s)
 
     def _absent(self, number: int, deadline_s: float | None) -> list[MemberInfo]:
         """Return the members that a meeting waits for."""
