@@ -162,6 +162,20 @@ def test_the_check_for_torch_can_fail():
     assert imported('("numpy",)') == "['numpy']"
 
 
+def test_programs_are_not_looked_up_in_the_current_folder():
+    """A file smbox.py or torch.py there would be imported in place of the package."""
+    started = {"-P": 0, "": 0}
+    for path in python_files("smbox", "memnode", "clients"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.List | ast.Tuple):
+                words = [getattr(each, "value", None) for each in node.elts]
+                for before, word in zip(["", *words], words, strict=False):
+                    if word == "-m":
+                        started["-P" if before == "-P" else ""] += 1
+    assert started["-P"] > 5
+    assert started[""] == 0
+
+
 @pytest.mark.parametrize("word", ["utils", "helpers", "common", "misc"])
 def test_no_module_is_a_drawer(word: str):
     assert shown([path for path in python_files(*CODE) if path.stem == word]) == []

@@ -123,7 +123,7 @@ def zig_compiler(machine: str | None = None, libc: str | None = None) -> list[st
     libc = libc or platform.libc_ver()[0] or "musl"
     abi = f"gnu.{GLIBC}" if libc == "glibc" else "musl"
     target = f"{machine or platform.machine()}-linux-{abi}"
-    return [sys.executable, "-m", "ziglang", "cc", "-target", target]
+    return [sys.executable, "-P", "-m", "ziglang", "cc", "-target", target]
 
 
 def compile_library(

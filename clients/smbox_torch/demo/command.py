@@ -62,7 +62,7 @@ def _run(
     """Run the workers; return their results by rank. If one fails, exit with its exit code."""
     (folder / "settings.json").write_text(json.dumps(asdict(settings)))
     plan = Plan(
-        (sys.executable, "-m", "smbox_torch.demo.worker", str(folder)),
+        (sys.executable, "-P", "-m", "smbox_torch.demo.worker", str(folder)),
         nodes=nodes,
         per_node=per_node,
         memory=MEMORY,

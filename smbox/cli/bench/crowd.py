@@ -57,7 +57,7 @@ def crowd(job: Job, count: int) -> Iterator[Crowd]:
     """Start ``count`` workers, wait until all are ready, and end them afterwards."""
     workers = [
         subprocess.Popen(
-            [sys.executable, "-m", "smbox.cli.bench.worker", job.to_json()],
+            [sys.executable, "-P", "-m", "smbox.cli.bench.worker", job.to_json()],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

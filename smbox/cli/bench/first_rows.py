@@ -55,13 +55,13 @@ def first_calls(lab: Lab) -> Iterator[Result]:
 
 
 def _run(lab: Lab, transport: str, calls: int) -> FirstCalls:
-    program = ["-m", "smbox.cli.bench.first_calls"]
+    program = ["-P", "-m", "smbox.cli.bench.first_calls"]
     found = _python(*program, lab.address, transport, str(lab.zmq_port), str(calls))
     return msgspec.json.decode(found, type=FirstCalls)
 
 
 def _import_s() -> float:
-    return float(_python("-c", IMPORT))
+    return float(_python("-P", "-c", IMPORT))
 
 
 def _python(*arguments: str) -> str:

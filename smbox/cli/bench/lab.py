@@ -146,7 +146,7 @@ def open_lab(scale: Scale) -> Iterator[Lab]:
     """Start a node and a peer, and stop them afterwards."""
     node = [sys.executable, "-P", "-m", "memnode", "--bind", "tcp://127.0.0.1:0", "--json"]
     node += ["--memory", scale.memory, "--parent-pid", str(os.getpid())]
-    peer = [sys.executable, "-m", "smbox.cli.bench.peer"]
+    peer = [sys.executable, "-P", "-m", "smbox.cli.bench.peer"]
     with _started(node) as node_line, _started(peer) as peer_line:
         lab = Lab(scale, node_line, peer_line)
         try:
@@ -168,7 +168,7 @@ def _started(command: list[str]) -> Iterator[dict[str, Any]]:
     try:
         line = program.stdout.readline() if program.stdout is not None else ""
         if not line:
-            raise ConnectError("a program of the benchmark ended", command=command[2])
+            raise ConnectError("a program of the benchmark ended", command=command[3])
         yield json.loads(line)
     finally:
         program.terminate()

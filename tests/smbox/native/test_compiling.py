@@ -125,7 +125,7 @@ def test_a_compiler_that_cannot_compile_is_passed_over(tmp_path: Path):
 def test_without_a_compiler_zig_is_taken_for_a_named_target(tmp_path: Path):
     assert compiling.system_compiler({"PATH": path_of(tmp_path)}) is None
     assert compiling.zig_compiler("aarch64", "glibc")[1:] == [
-        "-m", "ziglang", "cc", "-target", "aarch64-linux-gnu.2.17",
+        "-P", "-m", "ziglang", "cc", "-target", "aarch64-linux-gnu.2.17",
     ]  # fmt: skip
     assert compiling.zig_compiler("x86_64", "musl")[-1] == "x86_64-linux-musl"
 
