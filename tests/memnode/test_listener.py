@@ -169,6 +169,7 @@ def test_who_does_not_read_is_not_waited_for(dealer, listener):
         sent += 1
         assert sent < 100 * WINDOW_MAX, "replies are queued without end"
     assert sent >= WINDOW_MAX
+    assert listener.is_connected(peer)
 
 
 def test_ipc(context, dealer, tmp_path):
@@ -211,10 +212,12 @@ def listen(context, path):
         listener.close()
 
 
-def test_a_file_of_another_kind_stays(listen, path):
+def test_a_file_of_another_kind_stays(context, listen, path):
     path.write_text("precious")
     with pytest.raises(ConnectError, match="existing file"):
         listen()
+    with pytest.raises(ConnectError, match=r"Not a directory \("):
+        Listener(context, Bind.parse(f"ipc://{path}/s"))
     assert path.read_text() == "precious"
 
 
@@ -224,6 +227,19 @@ def test_a_socket_in_use_is_nobody_elses(listen, path):
         listen()
     first.close()
     assert not path.exists()
+
+
+def test_of_two_nodes_that_bind_to_a_path_at_once_one_is_refused(context, listen, path):
+    class Interrupted:
+        """A context in which another node starts after the path was checked."""
+
+        def socket(self, kind):
+            with pytest.raises(ConnectError, match="another process"):
+                listen()
+            return context.socket(kind)
+
+    Listener(Interrupted(), Bind.parse(f"ipc://{path}")).close()
+    listen()
 
 
 def test_the_socket_of_a_killed_node_is_taken_over(listen, path):
