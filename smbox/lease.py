@@ -210,7 +210,7 @@ class Lease:
         """Raise LeaseLostError in a forked child of the process that made this object."""
         if os.getpid() != self._owner:
             raise LeaseLostError(
-                "this place belongs to the parent process; join again in the child",
+                "this rank or lock is the parent process's: join, or acquire it, in the child",
                 region=self.row.name,
             )
 

@@ -126,6 +126,7 @@ class Lock(Holder):
                 may have used the guarded resource.
         """
         self._end()
+        self._lease.check_process()  # the parent may have been releasing at the fork
         if not self._lease.is_leaving:
             self._lease.check()
         self._lease.leave()

@@ -194,6 +194,10 @@ def test_a_holder_whose_node_does_not_answer_renews_and_leaves_later(
         assert lock.is_held == is_held
         lock.leave()
     assert not caplog.records
+    with monkeypatch.context() as forked:
+        forked.setattr(os, "getpid", lambda: 0)
+        with pytest.raises(LeaseLostError):
+            lock.release()
     lock.leave()
     assert (lock.holder() is None) == is_held  # a lost one is not left
 
