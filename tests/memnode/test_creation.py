@@ -9,8 +9,8 @@ import pytest
 from memnode import creation
 from smbox import dtypes
 from smbox.errors import ConfigError, LimitError
-from smbox.memory.layout import RegionKind, RegionState
-from smbox.memory.mapped import SLICE_NBYTES
+from smbox.memory.layout import STRIPE_NBYTES, RegionKind, RegionState
+from smbox.memory.mapped import SLICE_NBYTES, Building
 from smbox.memory.segment import listing
 from smbox.wire.messages import Attach, Create, Empty, Free, Publish
 from smbox.wire.ops import Op, Status
@@ -83,12 +83,14 @@ def test_the_memory_limit_holds(bench):
 
 def test_others_are_served_while_a_large_region_is_made(bench):
     slow, other = bench.peer(), bench.peer()
-    slow.begin(Op.CREATE, body=large())
+    slow.begin(Op.CREATE, body=large("w", publish=False))
     assert bench.waiting(slow)
     assert bench.node.poll_s == 0.0
-    small = other.create("small", (4,)).body
+    small = other.create("w", (4,)).body  # which is not taken yet
     assert other.get(small.address, 16).tolist() == [0, 0, 0, 0]
-    assert slow.reply().error is None
+    other.ask(Op.BYE, body=Empty())
+    assert len(building(bench)) == 1
+    assert slow.reply().body.address == bench.memory.superblock.first_address  # not begun anew
 
 
 def test_two_creates_of_a_name_make_one_region(bench):
@@ -171,6 +173,16 @@ def test_a_region_that_nobody_asks_for_again_is_made_all_the_same(bench, publish
     assert list(bench.memory.regions) == (made if publish else [])
 
 
+def test_a_build_that_fails_after_its_creator_left_is_abandoned(bench, monkeypatch):
+    peer = bench.peer()
+    peer.begin(Op.CREATE, body=large())
+    assert peer.hello().error is None
+    monkeypatch.setattr(Building, "step", lambda _: 1 / 0)
+    bench.tick()
+    assert building(bench) == []
+    assert bench.node.is_idle
+
+
 def test_scratch_goes_when_its_channel_resumes_and_what_is_to_be_published_stays(bench):
     peer, other = bench.peer(), bench.peer()
     filled = peer.create("w", publish=False).body.address
@@ -192,6 +204,9 @@ def test_a_creator_discards_by_its_token_what_it_began(bench):
     discard = Free(token=create.token)
     peer.begin(Op.CREATE, body=create)
     assert peer.hello().error is None
+    for each, body in ((other, discard), (peer, Free(token=TOKEN))):
+        assert each.ask(Op.FREE, body=body).error is None
+        assert len(building(bench)) == 1
     assert peer.ask(Op.FREE, body=discard).error is None
     assert building(bench) == []
     assert peer.ask(Op.CREATE, body=create).error is None
@@ -238,11 +253,15 @@ def test_a_create_becomes_a_spec():
         ({"dtype": "complex64"}, ConfigError),
         ({"kind": 9}, ConfigError),
         ({"shape": (1 << 40, 1 << 40)}, LimitError),
+        ({"shape": (0, 1 << 62)}, LimitError),  # no array has such a length
         ({"kind": RegionKind.COUNTER}, ConfigError),
         ({"kind": RegionKind.COUNTER, "dtype": "int64", "shape": (2,)}, ConfigError),
         ({"kind": RegionKind.BARRIER, "dtype": "int64", "shape": (9,)}, ConfigError),
         ({"kind": RegionKind.BARRIER, "dtype": "uint64", "shape": (3,)}, ConfigError),
-        ({"kind": RegionKind.BARRIER, "dtype": "uint64", "shape": (1 << 20,)}, ConfigError),
+        (
+            {"kind": RegionKind.BARRIER, "dtype": "uint64", "shape": (STRIPE_NBYTES // 8 + 1,)},
+            ConfigError,
+        ),
     ],
 )
 def test_creates_that_make_no_sense(fields, error):
@@ -252,8 +271,9 @@ def test_creates_that_make_no_sense(fields, error):
 
 def test_counters_and_barriers():
     assert creation.spec_of(created(kind=2, dtype="int64", shape=())).kind == RegionKind.COUNTER
-    barrier = creation.spec_of(created(kind=3, dtype="uint64", shape=(7,)))
-    assert barrier.kind == RegionKind.BARRIER
+    for words in (7, STRIPE_NBYTES // 8):
+        barrier = creation.spec_of(created(kind=3, dtype="uint64", shape=(words,)))
+        assert barrier.kind == RegionKind.BARRIER
 
 
 @pytest.mark.parametrize(
@@ -277,8 +297,3 @@ def test_inits_that_do_not_fit(dtype, init):
 def test_a_consistency_that_is_unknown_is_told(consistency):
     with pytest.raises(ConfigError, match="consistency is one of stripe, none"):
         creation.spec_of(created(consistency=consistency))
-
-
-def test_an_empty_shape_is_no_excuse_for_a_length_that_no_array_has():
-    with pytest.raises(LimitError, match="address"):
-        creation.spec_of(Create(name="w", dtype="float32", shape=(0, 1 << 62), token=bytes(16)))

@@ -7,17 +7,18 @@ import secrets
 import signal
 import threading
 import time
+from functools import partial
 
 import pytest
 import zmq
 
 import smbox
-from memnode import server as node_server
+from memnode import server as node_server, sessions
 from memnode.config import Bind, NodeConfig
 from memnode.listener import Listener
 from memnode.node import Node
 from memnode.server import NodeServer
-from smbox.errors import SegmentError
+from smbox.errors import LimitError, SegmentError
 from smbox.memory.node_memory import NodeMemory
 from smbox.memory.segment import listing, room_nbytes
 from smbox.wire.codec import Request, encode_request
@@ -143,12 +144,42 @@ def test_a_reply_that_reaches_nobody_is_counted(server, monkeypatch):
     assert found == [1]
 
 
+def test_a_silent_client_that_is_connected_keeps_its_session(server, monkeypatch):
+    monkeypatch.setattr(sessions, "SESSIONS_MAX", 1)
+    monkeypatch.setattr(sessions, "FULL_S", 0.0)
+    found, connect = [], partial(smbox.connect, server.addresses[0], transport="tcp")
+
+    def ask():
+        try:
+            with connect(timeout_s=WAIT_S) as box:
+                found.append(box.stats()["sessions"])
+                with pytest.raises(LimitError):
+                    connect(timeout_s=WAIT_S)
+                found.append(box.stats()["refusals.LIMIT"])
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    server.run()
+    thread.join(WAIT_S)
+    assert found == [1, 1]
+
+
 def test_a_limit_above_the_room_of_dev_shm_is_logged(caplog):
     for limit_nbytes, count in ((room_nbytes() // 2, 0), (room_nbytes() * 2, 1)):
         config = NodeConfig((Bind.parse(FREE_PORT),), memory_nbytes=limit_nbytes)
         with NodeServer(config).opened():
             pass
         assert caplog.text.count("docker run --shm-size") == count
+
+
+def test_an_address_that_lets_everybody_in_is_logged(caplog):
+    for address, count in ((FREE_PORT, 0), ("tcp://0.0.0.0:0", 1)):
+        config = NodeConfig((Bind.parse(address),), memory_nbytes=1 << 24, insecure=True)
+        with NodeServer(config).opened():
+            pass
+        assert caplog.text.count("INSECURE") == count
 
 
 @pytest.mark.parametrize("is_taken", [False, True])

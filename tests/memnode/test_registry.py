@@ -77,6 +77,7 @@ def test_free_names_the_first_byte(registry, make):
 
 def test_a_name_that_is_taken(registry, make):
     region = make(spec(token=1))
+    make(spec("scratch"), publish=False)  # it has no token
     assert registry.existing(spec("other"), exist_ok=False) is None
     with pytest.raises(RegionExistsError):
         registry.existing(spec(token=2), exist_ok=False)
@@ -117,6 +118,8 @@ def test_what_a_lost_client_did_not_publish_goes(registry, make):
     address = mine.address
     other = make(spec("other"), publish=False, client=2)
     live = make(spec("live"), client=1)
+    registry.discard(bytes(16), (1, 0), published=True)  # no token
+    assert registry.locate(address) is mine
     registry.drop_unpublished((1, 0))
     with pytest.raises(RegionFreedError):
         registry.locate(address)

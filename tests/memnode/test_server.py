@@ -71,6 +71,14 @@ def test_a_client_does_all_there_is(start, connect):
     assert peer.ask(Op.GET, address=address, nbytes=4).status is Status.REGION_FREED
 
 
+def test_only_addresses_of_this_host_want_a_proof(start, connect):
+    node, found = start("--bind", "tcp://0.0.0.0:0", "--insecure"), []
+    for address in node.ready["addresses"]:
+        node.address = address.replace("0.0.0.0", "127.0.0.1")
+        found.append(connect(node).hello(proof=b"").status)
+    assert found == [Status.ACCESS_DENIED, Status.OK]
+
+
 def test_a_clean_stop_leaves_nothing(start, connect):
     node = start("--name", name := f"t{secrets.token_hex(4)}")
     connect(node).create("w")
