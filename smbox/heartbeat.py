@@ -91,10 +91,16 @@ class Holder:
 
         Args:
             timeout_s: seconds to wait for the node; None: the timeout of the box.
+
+        Raises:
+            ConfigError: ``timeout_s`` is not a number of seconds; nothing changed.
         """
+        self._leave(deadline_given(timeout_s))
+
+    def _leave(self, deadline_s: float | None) -> None:
         self._end()
         with suppress(SmboxError):
-            self._lease.leave(deadline_s=deadline_given(timeout_s))
+            self._lease.leave(deadline_s=deadline_s)
 
     def beat(self) -> None:
         """Renew the lease and read the roster; called by the heartbeat thread.

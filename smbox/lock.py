@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Final, Self
 
-from smbox.deadline import check_seconds, deadline_of, left_s, request_timeout_s
+from smbox.deadline import ANSWER_MIN_S, check_seconds, deadline_of, left_s
 from smbox.directory import Directory
 from smbox.errors import ConfigError, RequestTimeoutError, SmboxError
 from smbox.head import check_prefix
@@ -23,6 +23,8 @@ from smbox.roster import Roster, regions_of
 
 LEASE_S: Final = 10.0
 _PLACE: Final = 0
+_SEND_S: Final = 0.05
+"""Shortest timeout of the request that frees a lock: with 0 it would not be sent."""
 _SUFFIX: Final = ".lock"
 _SUFFIX_NBYTES: Final = max(map(len, regions_of(_SUFFIX)))
 
@@ -99,7 +101,8 @@ class Lock(Holder):
         except BaseException:
             if lease.is_held:  # otherwise another thread may hold the lock by this object
                 self._lease = lease
-                self.leave(timeout_s=min(LEAVE_TIMEOUT_S, request_timeout_s(deadline_s)))
+                latest_s = max(deadline_s, deadline_of(_SEND_S - ANSWER_MIN_S))
+                self._leave(min(latest_s, deadline_of(LEAVE_TIMEOUT_S)))
             raise
 
     def _take(self, lease: Lease, wanted_s: float, deadline_s: float) -> None:

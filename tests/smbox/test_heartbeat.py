@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import weakref
@@ -10,6 +11,7 @@ import pytest
 
 from smbox import Box, heartbeat
 from smbox.errors import (
+    ConfigError,
     LeaseLostError,
     PeerLostError,
     RegionFreedError,
@@ -194,6 +196,8 @@ def test_a_holder_whose_node_does_not_answer_renews_and_leaves_later(
         assert lock.is_held == is_held
         lock.leave()
     assert not caplog.records
+    with pytest.raises(ConfigError):
+        lock.leave(timeout_s=math.nan)
     with monkeypatch.context() as forked:
         forked.setattr(os, "getpid", lambda: 0)
         with pytest.raises(LeaseLostError):

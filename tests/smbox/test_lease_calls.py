@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from smbox.deadline import ANSWER_MIN_S
+from smbox.deadline import ANSWER_MIN_S, request_timeout_s
 from smbox.errors import LeaseLostError, RequestTimeoutError
 from smbox.lease import LEFT, Lease, expire, generations, numbers
 from smbox.member_record import Record
@@ -88,21 +88,25 @@ def test_the_last_look_of_an_acquire_does_not_wait_for_the_node(box, monkeypatch
             waiter.acquire(timeout_s=0.0)
 
 
-def test_an_acquire_that_is_interrupted_gives_the_lock_back_within_a_second(box, monkeypatch):
-    lock, leave, lefts_s = box.lock("door"), Lease.leave, []
+@pytest.mark.parametrize(("timeout_s", "most_s"), [(LEASE_S, 1.0), (-ANSWER_MIN_S, 0.1)])
+def test_an_acquire_that_is_interrupted_gives_the_lock_back_within_a_second(
+    box, monkeypatch, timeout_s, most_s
+):
+    """It ends a second after its timeout, even if its last request had no answer."""
+    lock, leave, waits_s = box.lock("door"), Lease.leave, []
 
     def interrupted(**_):
         raise KeyboardInterrupt
 
     def noted(lease, *, deadline_s=None):
-        lefts_s.append(deadline_s - time.monotonic())
+        waits_s.append(request_timeout_s(deadline_s))
         leave(lease, deadline_s=deadline_s)
 
     monkeypatch.setattr(Record, "own", interrupted)
     monkeypatch.setattr(Lease, "leave", noted)
     with pytest.raises(KeyboardInterrupt):
-        lock.acquire(timeout_s=LEASE_S)
-    assert 0.0 < lefts_s[0] <= 1.0
+        lock.acquire(timeout_s=timeout_s)
+    assert 0.0 < waits_s[0] <= most_s
 
 
 @pytest.mark.parametrize(
