@@ -251,6 +251,7 @@ def test_a_create_becomes_a_spec():
     ("fields", "error"),
     [
         ({"dtype": "complex64"}, ConfigError),
+        ({"dtype": "int8", "init": 1000}, ConfigError),
         ({"kind": 9}, ConfigError),
         ({"shape": (1 << 40, 1 << 40)}, LimitError),
         ({"shape": (0, 1 << 62)}, LimitError),  # no array has such a length
