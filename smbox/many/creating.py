@@ -83,13 +83,9 @@ def _create_new(
     """Create parts and head; raises as ``create``, RegionExistsError also with ``exist_ok``."""
     part_name = new_part_name(request.name, home.id)
     made: list[RegionInfo] = []
+    head: Head | None = None
     try:
         head = _make_parts(nodes, request, values, part_name, deadline_s, made)
-    except BaseException:
-        with suppress(SmboxError):
-            free_parts(nodes, made, deadline_s)
-        raise
-    try:
         wanted, contents = creating.describe(request.name, None, None, encode(head), "stripe")
         with home.named() as paths:
             info = creating.create(paths, wanted, contents, deadline_s)
@@ -98,7 +94,8 @@ def _create_new(
         raise
     except BaseException:
         with suppress(SmboxError):
-            _free_head(home, request.name, part_name, deadline_s)
+            if head is not None:  # then it may have been published
+                _free_head(home, request.name, part_name, deadline_s)
             free_parts(nodes, made, deadline_s)
         raise
     try:
@@ -168,21 +165,28 @@ def _make_parts(
         shape = (limit - first, *request.shape[1:]) if request.shape else ()
         part = replace(request, name=part_name, shape=shape, exist_ok=False)
         mine = values[first:limit] if values is not None and request.shape else values
-        info = _make_part(nodes[node_id], part, mine, deadline_s)
-        made.append(info)
-        place = int(info.address), first, limit - first
-        parts.append(HeadPart(node_id, info.node_uuid, *place))
+        _make_part(nodes[node_id], part, mine, deadline_s, made)
+        place = int(made[-1].address), first, limit - first
+        parts.append(HeadPart(node_id, made[-1].node_uuid, *place))
     return Head(request.dtype.name, request.shape, request.consistency, part_name, tuple(parts))
 
 
 def _make_part(
-    node: Node, part: CreateRequest, values: NDArray[Any] | None, deadline_s: float | None
-) -> RegionInfo:
-    """Create one part; if it fails or is interrupted, nothing is left once the node answers."""
+    node: Node,
+    part: CreateRequest,
+    values: NDArray[Any] | None,
+    deadline_s: float | None,
+    made: list[RegionInfo],
+) -> None:
+    """Create one part, and append it to ``made``.
+
+    If it fails or is interrupted, nothing of it is left once the node answers.
+    """
     token = new_token()
     with node.named() as paths:
         try:
-            return creating.create(paths, part, values, deadline_s, token)
+            # One statement: a signal handler may run between two.
+            made.append(creating.create(paths, part, values, deadline_s, token))
         except BaseException:
             node.control.discard(token, published=True)  # no other client knows its name
             raise

@@ -15,8 +15,10 @@ from smbox.errors import (
     RegionFreedError,
     RequestTimeoutError,
 )
+from smbox.many import creating as striped
 from smbox.paths import creating
 from smbox.paths.control import ControlPath
+from smbox.testing import interrupts
 
 X = np.arange(12, dtype=np.float32)
 TRIES_MAX = 500
@@ -59,6 +61,19 @@ def test_a_create_that_fails_anywhere_leaves_nothing(box, monkeypatch, nth, erro
         with pytest.raises(type(error)):
             box.create("w", init=X, layout="striped")
     assert box.regions() == []
+
+
+def test_an_interrupt_at_any_line_of_a_create_leaves_no_part(box):
+    """Between a part's creation and its entry in the list, it left that part."""
+    for nth in itertools.count(1):
+        interrupts.interrupted(
+            nth, lambda: box.create("w", init=X, layout="striped"), (striped.__file__,)
+        )
+        found = names(box)
+        assert found in ([], ["w"] * 4)
+        if found:
+            break
+    assert nth > 20
 
 
 @pytest.mark.parametrize("nth", [3, 4])
