@@ -176,7 +176,9 @@ class ManyBox(Box):
             raise TypeError(f"an optimizer steps a region, not {type(region).__name__}")
         if isinstance(region.info, StripedInfo):
             return StripedOptimizer(self._paths, region, name, parameters)
-        return self._paths.at(region.address).box.optimizer(region, name, **parameters)
+        node = self._paths.at(region.address)
+        with node.named():
+            return node.box.optimizer(region, name, **parameters)
 
     def regions(self) -> list[RegionInfo]:
         """Return all regions of all nodes in order of address, heads and parts included."""
