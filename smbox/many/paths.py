@@ -14,7 +14,7 @@ from copy import copy
 from typing import Final, cast
 
 from smbox.combining import Group, Tracked
-from smbox.deadline import left_s, request_timeout_s
+from smbox.deadline import deadline_of, left_s
 from smbox.errors import RequestTimeoutError, SmboxError
 from smbox.many.sharing import one_piece, shares_of
 from smbox.many.striping import Nodes, StripedInfo, versions_of
@@ -57,7 +57,7 @@ class ManyPath:
 
     def version(self, info: StripedInfo, timeout_s: float) -> int:
         """Return the sum of the parts' versions; see LocalPath."""
-        return sum(versions_of(self._nodes, info, timeout_s))
+        return sum(versions_of(self._nodes, info, deadline_of(timeout_s)))
 
     def wait_version(self, info: StripedInfo, version: int) -> VersionSum:
         """Return a wait until the sum of the parts' versions is reached; see LocalPath."""
@@ -230,7 +230,7 @@ class VersionSum(Work):
         """Read the versions after each change of a part until the sum is reached."""
         while True:
             try:
-                versions = versions_of(self._nodes, self._info, request_timeout_s(deadline_s))
+                versions = versions_of(self._nodes, self._info, deadline_s)
             except RequestTimeoutError as error:  # ends the wait, which changed nothing
                 self._silent = {fact: error.facts[fact] for fact in ("node", "node_address")}
                 return False

@@ -17,6 +17,7 @@ from smbox import directory, dtypes
 from smbox.address import GlobalAddress
 from smbox.box import Box
 from smbox.client.transfer import Call
+from smbox.deadline import request_timeout_s
 from smbox.errors import (
     ConfigError,
     PeerLostError,
@@ -256,11 +257,10 @@ def node_of(nodes: Nodes, name: str, part: RegionInfo) -> Node:
     return node
 
 
-def versions_of(nodes: Nodes, info: StripedInfo, timeout_s: float) -> list[int]:
-    """Return the versions of the parts; the timeout is for each node."""
+def versions_of(nodes: Nodes, info: StripedInfo, deadline_s: float) -> list[int]:
+    """Return the versions of the parts; the deadline is that of all requests together."""
     found = []
     for part in info.parts:
-        node = nodes[part.address.node]
-        with node.named():
-            found.append(node.paths.data(part).version(part, timeout_s))
+        with nodes[part.address.node].named() as paths:
+            found.append(paths.data(part).version(part, request_timeout_s(deadline_s)))
     return found

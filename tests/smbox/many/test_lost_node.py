@@ -226,15 +226,16 @@ def test_a_wait_names_the_node_that_is_lost_and_changed_nothing(region, team):
     assert caught.value.handle.outcome() == "none"
 
 
-def test_a_flush_gives_each_node_the_time_that_is_left(team):
-    box = team.box()
+@pytest.mark.parametrize("call", ["flush", "version"])
+def test_each_node_gets_the_time_that_is_left(team, call):
+    box = team.box(timeout_s=1.0)
     region = box.create("w", init=X, layout="striped")
     team.nodes[5].is_down = True
     region[8:].put_nb(X[8:])
     with pytest.raises(RequestTimeoutError) as caught:
-        box.flush(timeout_s=SHORT_S)
+        _ = box.flush() if call == "flush" else region.version
     assert caught.value.facts["node"] == 5
-    assert caught.value.facts["timeout_s"] <= SHORT_S
+    assert caught.value.facts["timeout_s"] < 1.0
 
 
 def test_a_request_of_no_elements_finds_that_any_part_was_freed(hasty, region):
@@ -259,7 +260,8 @@ def test_flush_and_the_directory_name_the_node_that_is_lost(hasty, region, team)
 
 def test_calls_by_name_or_address_name_the_node_that_is_lost(hasty, region, team):
     name = team.name_on(5)
-    address = hasty.create(name, init=X).address
+    single = hasty.create(name, init=X)
+    address = single.address
     striped = team.name_on(5, "s")
     hasty.create(striped, init=X, layout="striped")
     head = next(info for info in hasty.regions() if info.name == striped)
@@ -274,6 +276,7 @@ def test_calls_by_name_or_address_name_the_node_that_is_lost(hasty, region, team
         lambda: hasty.get(address, 4),
         lambda: hasty.put(address, X),
         lambda: hasty.optimizer(region, "momentum", lr=0.1),
+        lambda: hasty.optimizer(single, "momentum", lr=0.1),
     ):
         with pytest.raises(RequestTimeoutError) as caught:
             call()
