@@ -127,18 +127,41 @@ def test_a_creator_that_always_loses_against_a_region_that_is_freed_ends(box, be
     assert names(box) == []
 
 
-def test_a_region_that_is_freed_while_it_is_opened_is_created_again(box, team, monkeypatch):
+@pytest.fixture
+def freed_before(team, monkeypatch):
+    """Let another client free the region "w" before the next call of a function."""
+
+    def prepare(owner, name):
+        function = getattr(owner, name)
+
+        def called(*arguments):
+            monkeypatch.setattr(owner, name, function)
+            team.box().free("w")
+            return function(*arguments)
+
+        monkeypatch.setattr(owner, name, called)
+
+    return prepare
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"), [(directory, "head_of"), (ControlPath, "locate")], ids=["head", "parts"]
+)
+def test_a_region_that_is_freed_while_it_is_opened_is_created_again(
+    box, freed_before, owner, name
+):
     box.create("w", init=-X, layout="striped")
-    head_of = directory.head_of
-
-    def freed_before(*arguments):
-        monkeypatch.setattr(directory, "head_of", head_of)
-        team.box().free("w")
-        return head_of(*arguments)
-
-    monkeypatch.setattr(directory, "head_of", freed_before)
+    freed_before(owner, name)
     found = box.create("w", init=X, layout="striped", exist_ok=True)
     assert found.get().tolist() == X.tolist()
+
+
+def test_a_region_that_is_freed_as_soon_as_it_is_created_is_returned(box, freed_before):
+    freed_before(ControlPath, "locate")
+    region = box.create("w", init=X, layout="striped")
+    assert names(box) == []
+    with pytest.raises(RegionFreedError):
+        region.get()
 
 
 def test_all_states_of_an_optimizer_are_freed_in_the_time_of_one_call(box, monkeypatch):

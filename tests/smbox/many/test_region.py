@@ -139,8 +139,9 @@ def test_a_wait_ends_at_nodes_that_answer_later_than_its_turn(region, team):
 
 def test_what_is_of_one_moment_or_one_memory_is_of_one_part(region):
     for call in (region.local, lambda: region.get(snapshot=True)):
-        with pytest.raises(ConfigError, match="one part"):
+        with pytest.raises(ConfigError, match="one part") as caught:
             call()
+        assert caught.value.facts["nodes"] == [0, 1, 5]
     with pytest.raises(ConfigError, match="one part"):
         region.get_nb(snapshot=True)
     assert region[4:7].get(snapshot=True).tolist() == X[4:7].tolist()
