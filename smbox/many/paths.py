@@ -117,6 +117,7 @@ class Share(Tracked):
         self._offset = offset
         self._request: PathRequest | None = request
         self._unreported: SmboxError | None = None
+        self._before = 0  # what the work's progress was when it was made
 
     def start(self) -> None:
         """Start the share unless it was started; record the error if that fails."""
@@ -124,6 +125,7 @@ class Share(Tracked):
         if request is not None:
             try:
                 self.work = self.node.paths.work_of(request)
+                self._before = self.work.progress()
                 self.work.begin()
             except SmboxError as error:
                 self.work.cancel()
@@ -144,6 +146,10 @@ class Share(Tracked):
         if isinstance(error, SmboxError):
             self.node.name(error)
         super().fail(error)
+
+    def progress(self) -> int:
+        """Return a number that grows with the share's progress; its start is none."""
+        return self.is_done + self.work.progress() - self._before
 
     def facts(self) -> dict[str, object]:
         """Return what the share waits for, and the node."""
@@ -174,6 +180,10 @@ class ManyWork(Group[Share]):
                 raise
             whole["ranges_done"] = self.ranges_done()
             raise type(error)(error.message, **error.facts | whole) from error
+
+    def progress(self) -> int:
+        """Return a number that grows with each share's progress."""
+        return sum(share.progress() for share in self._parts)
 
     def mark_reported(self) -> None:
         """Note that a call raises the error of the change, of which the shares are parts."""

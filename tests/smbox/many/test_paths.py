@@ -15,6 +15,7 @@ from smbox.many.box import ManyBox
 from smbox.many.paths import ManyPath
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.paths.local import LocalPath
+from smbox.paths.requests import Reading
 
 LIFE = {"say_bye", "close", "abandon", "check_not_nested"}
 """What is asked of the paths of each node."""
@@ -43,6 +44,21 @@ def test_it_has_the_verbs_of_a_path_to_one_node_and_their_arguments():
     for verb in wanted - {"transport"}:
         found = signature(getattr(ManyPath, verb)).parameters
         assert list(found) == list(signature(getattr(LocalPath, verb)).parameters)
+
+
+def test_the_start_of_a_request_is_no_progress(box, team):
+    """A blocking verb waited twice for a node that never answered it."""
+    region = box.create("w", init=np.zeros(12, np.float32), layout="striped")
+    part = region[4:8]
+    team.nodes[1].is_down = True
+    reading = Reading(part.info, part.first, part.limit, np.empty(4, np.float32))
+    work = ManyPath(box.by_id).start(reading)
+    before = work.progress()
+    assert not work.advance(0.0)
+    assert work.progress() == before
+    team.nodes[1].is_down = False
+    assert work.advance(time.monotonic() + 30.0)
+    assert work.progress() > before
 
 
 def test_a_shifted_source_is_refused_at_the_stripes_of_a_part(box):
