@@ -195,7 +195,8 @@ class AveragingOptimizer(WrappedOptimizer):
 
         Raises:
             ConfigError: the worker has called finish or was closed, or the state belongs to
-                another algorithm or model; nothing was changed.
+                another algorithm or model, or has buffers and ``model=`` was not passed;
+                nothing was changed.
                 From the next ``backward``, on all ranks: the ranks loaded different states.
         """
         if is_plain(state_dict):
@@ -204,7 +205,7 @@ class AveragingOptimizer(WrappedOptimizer):
         self._demand_loadable(state_dict, type(self).__name__)
         parameters, buffers = self._held()
         pairs = pairs_of(parameters, state_dict["parameters"])
-        if buffers and state_dict["buffers"]:
+        if state_dict["buffers"]:
             pairs += pairs_of(buffers, state_dict["buffers"])
         self._load_inner(state_dict["inner"])
         for tensor, saved in pairs:

@@ -77,8 +77,13 @@ def pairs_of(
     """Return pairs of a model's tensors and their saved values.
 
     Raises:
-        ConfigError: the saved tensors have other shapes.
+        ConfigError: the saved tensors have other shapes, or are buffers of another ``model=``.
     """
     if _shapes(own) != _shapes(saved):
-        raise ConfigError("this state belongs to another model", shapes=_shapes(saved))
+        raise ConfigError(
+            "this state belongs to another model: shapes or buffers differ; pass model= as it"
+            " was passed when the state was saved",
+            saved=_shapes(saved),
+            own=_shapes(own),
+        )
     return list(zip(own, saved, strict=True))

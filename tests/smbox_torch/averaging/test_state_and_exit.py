@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from smbox.errors import WorkerLostError
+from smbox.errors import ConfigError, WorkerLostError
 from smbox_torch import SyncGroup
 from smbox_torch.world import World
 
@@ -40,6 +40,17 @@ def test_a_state_without_buffers_leaves_those_of_the_model(worlds):
     with wrapped(net, worlds(1, 1)[0], model=net) as optimizer:
         optimizer.load_state_dict(saved)
     assert net[0].running_mean.tolist() == [2.0] * 3
+
+
+def test_a_state_with_buffers_is_not_loaded_without_them(worlds):
+    net = torch.nn.Sequential(torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 1))
+    with wrapped(net, worlds(1, 1)[0], model=net) as optimizer:
+        step(optimizer, net)
+        saved = optimizer.state_dict()
+    with wrapped(net, worlds(1, 1)[0]) as optimizer:
+        with pytest.raises(ConfigError, match="model="):
+            optimizer.load_state_dict(saved)
+        assert optimizer.steps == 0
 
 
 def test_a_block_without_averaging_may_contain_another(worlds):
