@@ -207,6 +207,15 @@ def test_a_mixed_model_has_two_centers_of_float32_and_resumes_exactly():
 
 
 @pytest.mark.parametrize("half", HALVES)
+def test_a_worker_that_joins_begins_at_the_center(half: torch.dtype):
+    box = ModelBox()
+    xs = [torch.full((3,), value, dtype=half) for value in (2.0, 5.0)]
+    for x in xs:
+        wrapped(EASGD, x, box)
+    assert xs[1].tolist() == [2.0] * 3
+
+
+@pytest.mark.parametrize("half", HALVES)
 def test_a_value_that_is_set_is_the_value(half: torch.dtype):
     box, x = ModelBox(), torch.nn.Parameter(torch.full((2,), 100.0, dtype=half))
     opt = wrapped(EASGD, x, box, period=1, moving_rate=RATE)
