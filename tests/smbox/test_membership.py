@@ -13,9 +13,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import smbox
-from smbox.errors import ConfigError, LeaseLostError, RankTakenError
+from smbox.errors import ConfigError, LeaseLostError, RankTakenError, RequestTimeoutError
 from smbox.heartbeat import INTERVAL_MIN_S
 from smbox.lease import Lease
+from smbox.roster import Roster
 
 LEASE_S = 0.6
 WAIT_S = 60.0
@@ -155,10 +156,21 @@ def test_without_a_launch_nothing_is_taken_over_from_who_left(box, join):
         assert (member.rank, member.progress) == (0, 0)
 
 
-def test_progress_may_go_back(box, join):
+@pytest.mark.parametrize("is_answered", [True, False])
+def test_progress_may_go_back(box, join, die, monkeypatch, is_answered):
+    """If the node answers the assignment but not the record, a renewal writes the record."""
+
+    def fail(*_, **__):
+        raise RequestTimeoutError("no answer")
+
     with join(box) as one, join(box) as other:
         one.progress = 9
+        if not is_answered:
+            die(one)
+            monkeypatch.setattr(Roster, "write", fail)
         one.progress = 4
+        monkeypatch.undo()
+        one.beat()
         found = other.members()[0]
         assert (found.progress, found.pid) == (4, os.getpid())
         assert other.count == 2
