@@ -10,9 +10,10 @@ that grows with every holder (Kleppmann: How to do distributed locking, 2016).
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final, Self
 
-from smbox.deadline import ANSWER_MIN_S, check_seconds, deadline_of, left_s
+from smbox.deadline import check_seconds, deadline_of, left_s
 from smbox.directory import Directory
 from smbox.errors import ConfigError, RequestTimeoutError, SmboxError
 from smbox.head import check_prefix
@@ -23,8 +24,6 @@ from smbox.roster import Roster, regions_of
 
 LEASE_S: Final = 10.0
 _PLACE: Final = 0
-_SEND_S: Final = 0.05
-"""Shortest timeout of the request that frees a lock: with 0 it would not be sent."""
 _SUFFIX: Final = ".lock"
 _SUFFIX_NBYTES: Final = max(map(len, regions_of(_SUFFIX)))
 
@@ -85,6 +84,7 @@ class Lock(Holder):
             RequestTimeoutError: another Lock object holds the lock, which was not taken; the
                 error names its process. Or the node did not answer; the lock may be taken
                 until a lease expires.
+            LeaseLostError: the node was slow, and another process took the lock meanwhile.
             ConfigError: this object holds the lock already.
             LimitError: the lock was acquired 2^23 - 1 times; see docs/locks.md.
         """
@@ -97,12 +97,12 @@ class Lock(Holder):
             self._take(lease, wanted_s, deadline_s)
             self._lease = lease
             self._begin(deadline_s)
+            lease.check(deadline_s=deadline_s)
             return lease.generation  # noqa: TRY300 - nothing may interrupt after the block
         except BaseException:
             if lease.is_held:  # otherwise another thread may hold the lock by this object
                 self._lease = lease
-                latest_s = max(deadline_s, deadline_of(_SEND_S - ANSWER_MIN_S))
-                self._leave(min(latest_s, deadline_of(LEAVE_TIMEOUT_S)))
+                self._leave(min(deadline_s, deadline_of(LEAVE_TIMEOUT_S)))
             raise
 
     def _take(self, lease: Lease, wanted_s: float, deadline_s: float) -> None:
@@ -118,6 +118,10 @@ class Lock(Holder):
                 raise _held(self.name, view.of(_PLACE), wanted_s)
             else:
                 self._roster.wait(version, wait_s)
+
+    def _write_record(self, deadline_s: float | None) -> None:
+        with suppress(RequestTimeoutError):  # the lock is held; ``beat`` writes the record
+            super()._write_record(deadline_s)
 
     def release(self) -> None:
         """Release the lock; call it again if it was interrupted or timed out.

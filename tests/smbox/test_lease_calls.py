@@ -88,11 +88,11 @@ def test_the_last_look_of_an_acquire_does_not_wait_for_the_node(box, monkeypatch
             waiter.acquire(timeout_s=0.0)
 
 
-@pytest.mark.parametrize(("timeout_s", "most_s"), [(LEASE_S, 1.0), (-ANSWER_MIN_S, 0.1)])
+@pytest.mark.parametrize(("timeout_s", "most_s"), [(LEASE_S, 1.0), (-ANSWER_MIN_S, 0.0)])
 def test_an_acquire_that_is_interrupted_gives_the_lock_back_within_a_second(
     box, monkeypatch, timeout_s, most_s
 ):
-    """It ends a second after its timeout, even if its last request had no answer."""
+    """It also ends at most a second after its timeout."""
     lock, leave, waits_s = box.lock("door"), Lease.leave, []
 
     def interrupted(**_):
@@ -106,7 +106,8 @@ def test_an_acquire_that_is_interrupted_gives_the_lock_back_within_a_second(
     monkeypatch.setattr(Lease, "leave", noted)
     with pytest.raises(KeyboardInterrupt):
         lock.acquire(timeout_s=timeout_s)
-    assert 0.0 < waits_s[0] <= most_s
+    assert 0.0 <= most_s - waits_s[0] < 0.5
+    assert lock.holder() is None
 
 
 @pytest.mark.parametrize(

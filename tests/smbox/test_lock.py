@@ -12,9 +12,8 @@ import time
 import pytest
 
 from smbox import heartbeat
-from smbox.errors import ConfigError, LeaseLostError, RequestTimeoutError
+from smbox.errors import ConfigError, LeaseLostError, RequestTimeoutError, TransportError
 from smbox.lease import Lease, expire
-from smbox.lock import Lock
 from smbox.member_record import Record
 from smbox.roster import Roster
 
@@ -207,48 +206,51 @@ def test_a_holder_whose_record_is_not_there_yet_is_kept_for_its_own_lease(box):
         waiter.acquire(timeout_s=1.0)
 
 
-class Unwritable:
-    """A box with regions in which every put fails."""
+def failing(error):
+    """Return a verb that fails."""
 
-    def __init__(self, box):
-        self._box = box
+    def fail(*_, **__):
+        raise error("the node did not answer")
 
-    def create(self, *arguments, **settings):
-        return Unput(self._box.create(*arguments, **settings))
-
-    def __getattr__(self, name):
-        return getattr(self._box, name)
+    return fail
 
 
-class Unput:
-    """A region in which every put fails."""
-
-    def __init__(self, region):
-        self._region = region
-
-    def __getitem__(self, key):
-        return Unput(self._region[key])
-
-    def put(self, *_arguments, **_settings):
-        raise RequestTimeoutError("the node did not answer", op="put", outcome="unknown")
-
-    def __getattr__(self, name):
-        return getattr(self._region, name)
+def test_an_acquire_that_fails_half_way_holds_nothing(box, monkeypatch):
+    lock = lock_of(box, lease_s=600.0)
+    with monkeypatch.context() as during:
+        during.setattr(Roster, "write", failing(TransportError))
+        with pytest.raises(TransportError):
+            lock.acquire()
+    assert not lock.is_held
+    with lock_of(box):
+        pass
 
 
-def test_an_acquire_that_fails_half_way_holds_nothing(box):
-    lock = Lock(Unwritable(box), "door", lease_s=600.0, timeout_s=WAIT_S)
-    with pytest.raises(RequestTimeoutError, match="did not answer"):
+def test_an_acquire_whose_record_is_not_answered_has_the_lock(box, monkeypatch):
+    """The next renewal writes the record."""
+    with monkeypatch.context() as during:
+        during.setattr(Roster, "write", failing(RequestTimeoutError))
+        lock = lock_of(box, lease_s=600.0)
+        assert lock.acquire() == lock.fence == 1
+    lock.beat()
+    assert lock.holder().pid == os.getpid()
+
+
+def test_an_acquire_whose_lease_ends_before_it_returns_has_not_the_lock(box, monkeypatch):
+    def slow(*_, **__):
+        monkeypatch.undo()
+        lock_of(box).acquire()
+
+    lock = lock_of(box, lease_s=1e-9)
+    monkeypatch.setattr(Roster, "write", slow)
+    with pytest.raises(LeaseLostError, match="another process took"):
         lock.acquire()
     assert not lock.is_held
-    other = lock_of(box)
-    other.acquire(timeout_s=WAIT_S)
-    other.release()
 
 
 def test_a_join_that_fails_half_way_holds_nothing(box, join, monkeypatch):
     with monkeypatch.context() as during:
-        during.setattr(Roster, "write", Unput.put)
+        during.setattr(Roster, "write", failing(RequestTimeoutError))
         with pytest.raises(RequestTimeoutError, match="did not answer"):
             join(box, lease_s=600.0)
     with join(box) as member:
