@@ -19,13 +19,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from smbox.deadline import deadline_given, deadline_of
-from smbox.errors import (
-    ConfigError,
-    PeerLostError,
-    RegionFreedError,
-    RequestTimeoutError,
-    SmboxError,
-)
+from smbox.errors import ConfigError, PeerLostError, RegionFreedError, SmboxError
 from smbox.lease import RENEWALS, Lease, leases_s
 from smbox.limits import start_thread
 from smbox.member_record import Record
@@ -156,7 +150,7 @@ class Holder:
         """Set a value of the lease. A smaller value begins a generation, as in ``beat``."""
         self._lease.set(index, value, deadline_s=deadline_s)
         if self._record.generation != self._lease.generation:
-            with suppress(RequestTimeoutError):  # the value is set; ``beat`` writes the record
+            with suppress(TimeoutError):  # the value is set; ``beat`` writes the record
                 self._write_record(deadline_s)
 
     def _write_record(self, deadline_s: float | None) -> None:

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from smbox.deadline import optional_timeout_s
 from smbox.errors import ConfigError, LeaseLostError, LimitError
-from smbox.mutex import Mutex
+from smbox.mutex import Mutex, refuse
 from smbox.region import Region
 
 I64 = NDArray[np.int64]
@@ -176,17 +176,20 @@ class Lease:
         return self._mutex.holding(deadline_s, take)
 
     def renew(self, *, deadline_s: float | None = None) -> None:
-        """Renew the lease.
+        """Renew the lease; no wait for another thread exceeds the deadline: others may be due.
 
         Args:
             deadline_s: deadline of the request; None: the timeout of the box.
 
         Raises:
             LeaseLostError: another process holds the place.
-            RequestTimeoutError: the node did not answer; the place is held until it expires.
+            RequestTimeoutError: the node did not answer, or another thread used the lease until
+                the deadline; the place is held until it expires.
         """
         self._check()  # before it waits for the mutex
-        self._mutex.holding(deadline_s, lambda: self._renew(self.values, deadline_s))
+        self._mutex.holding(
+            deadline_s, lambda: self._renew(self.values, deadline_s), late=refuse
+        )
 
     def set(self, index: int, value: int, *, deadline_s: float | None = None) -> None:
         """Set a value and renew; for other errors see :meth:`renew`.

@@ -14,7 +14,8 @@ from smbox.work import Exclusive, exclusive
 T = TypeVar("T")
 
 
-def _refuse() -> NoReturn:
+def refuse() -> NoReturn:
+    """Raise the error of a call that waited too long for the mutex."""
     message = "another thread of this process waits for the node; call again"
     raise RequestTimeoutError(message, outcome="none")
 
@@ -70,7 +71,7 @@ class Mutex(Exclusive):
                 then; nothing was done.
         """
         if late is None:
-            late = _refuse
+            late = refuse
             if deadline_s is not None:
                 deadline_s = time.monotonic() + request_timeout_s(deadline_s)
         return holding(self._lock, deadline_s, lambda: self._run(job), late=late)

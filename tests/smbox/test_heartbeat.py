@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import os
 import threading
+import time
 import weakref
 
 import pytest
 
-from smbox import Box, heartbeat
+from smbox import Box, heartbeat, mutex
 from smbox.errors import (
     ConfigError,
     LeaseLostError,
@@ -204,6 +205,22 @@ def test_a_holder_whose_node_does_not_answer_renews_and_leaves_later(
             lock.release()
     lock.leave()
     assert (lock.holder() is None) == is_held  # a lost one is not left
+
+
+def test_a_renewal_waits_for_another_thread_only_until_the_next_is_due(box, monkeypatch):
+    """All leases of a memory are renewed by one thread."""
+    lock, waits_s = box.lock("door", lease_s=WAIT_S), []
+    lock.acquire()
+    heartbeat.drop(lock)
+    lock.answer_s = 0.01
+
+    def note(_, deadline_s, job, *, late):
+        waits_s.append(deadline_s - time.monotonic())
+        return job()
+
+    monkeypatch.setattr(mutex, "holding", note)
+    lock.beat()
+    assert waits_s[0] <= lock.answer_s
 
 
 def test_a_forked_child_renews_its_own_leases(keep):
