@@ -1,8 +1,7 @@
 """A listening ROUTER socket that sends and receives messages without waiting.
 
 ZeroMQ replaces any file at the path of an ipc address, and leaves its own file there. So the
-listener checks the file before it binds, keeps other nodes from binding to the path meanwhile,
-and removes its file at the end.
+listener checks the file before it binds, and removes it at the end.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import errno
 import os
 import socket
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import zmq
@@ -63,8 +62,6 @@ NEXT_STEPS: Final = {
 HANDSHAKE_MS: Final = 5_000
 """A connection without a valid key is closed after this time."""
 
-_IN_USE: Final = "cannot listen: another process does; stop it, or bind to another path"
-
 PROBE: Final = encode_reply(Reply(Op.PING, body=Empty()))
 """Tests a connection: clients ignore a reply to a request that they did not send."""
 
@@ -91,37 +88,32 @@ class Listener:
         self.bind = bind
         self._has_keys = keys is not None
         self.is_open = self._has_keys or not bind.is_private
-        with _reserved(bind):
-            self.socket = self._bound(context, keys)
+        if bind.scheme == "ipc":
+            check_free(bind.host, bind.address)
+        self.socket = context.socket(zmq.ROUTER)
+        self.socket.setsockopt(zmq.LINGER, LINGER_MS)
+        self.socket.setsockopt(zmq.SNDHWM, QUEUE_MAX)
+        self.socket.setsockopt(zmq.RCVHWM, RECEIVED_MAX)
+        self.socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        self.socket.setsockopt(zmq.MAXMSGSIZE, FRAME_NBYTES_MAX)
+        self.socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
+        self.socket.setsockopt(zmq.IPV6, int(family_of(bind.address) == socket.AF_INET6))
+        if keys is not None:
+            self.socket.setsockopt(zmq.CURVE_SERVER, 1)
+            self.socket.setsockopt(zmq.CURVE_SECRETKEY, keys.secret.encode())
+            self.socket.setsockopt(zmq.ZAP_DOMAIN, ZAP_DOMAIN)
+            self.socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
+            self.socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
+        try:
+            self.socket.bind(bind.address)
+        except zmq.ZMQError as error:
+            self.socket.close(linger=0)
+            raise ConnectError(
+                f"cannot listen: {_reason(error, bind.address)}", address=bind.address
+            ) from error
         self._file = _identity(bind.host) if bind.scheme == "ipc" else None
         self.address = self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
         self._is_skipping = False
-
-    def _bound(
-        self, context: zmq.Context[zmq.Socket[bytes]], keys: KeyPair | None
-    ) -> zmq.Socket[bytes]:
-        """Return a socket that listens; raises as the constructor."""
-        address, made = self.bind.address, context.socket(zmq.ROUTER)
-        made.setsockopt(zmq.LINGER, LINGER_MS)
-        made.setsockopt(zmq.SNDHWM, QUEUE_MAX)
-        made.setsockopt(zmq.RCVHWM, RECEIVED_MAX)
-        made.setsockopt(zmq.ROUTER_MANDATORY, 1)
-        made.setsockopt(zmq.MAXMSGSIZE, FRAME_NBYTES_MAX)
-        made.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
-        made.setsockopt(zmq.IPV6, int(family_of(address) == socket.AF_INET6))
-        if keys is not None:
-            made.setsockopt(zmq.CURVE_SERVER, 1)
-            made.setsockopt(zmq.CURVE_SECRETKEY, keys.secret.encode())
-            made.setsockopt(zmq.ZAP_DOMAIN, ZAP_DOMAIN)
-            made.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
-            made.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
-        try:
-            made.bind(address)
-        except zmq.ZMQError as error:
-            made.close()
-            message = f"cannot listen: {_reason(error, address)}"
-            raise ConnectError(message, address=address) from error
-        return made
 
     def receive(self) -> tuple[bytes, list[Buffer], str] | None:
         """Receive the next message; None if there is none.
@@ -205,23 +197,6 @@ def _reason(error: zmq.ZMQError, address: str) -> str:
     return f"{reason}; {step}" if step else reason
 
 
-@contextlib.contextmanager
-def _reserved(bind: Bind) -> Iterator[None]:
-    """Check the path of an ipc address, and keep other nodes from binding to it meanwhile.
-
-    Raises:
-        ConnectError: as ``check_free``, or another node binds to the path at this moment.
-    """
-    with socket.socket(socket.AF_UNIX) as guard:
-        if bind.scheme == "ipc":
-            try:
-                guard.bind("\0" + bind.host)  # only one socket can have an abstract name
-            except OSError as error:
-                raise ConnectError(_IN_USE, address=bind.address) from error
-            check_free(bind.host, bind.address)
-        yield
-
-
 def check_free(path: str, address: str) -> None:
     """Check that no process listens at ``path``; an unused socket file may be replaced.
 
@@ -246,7 +221,9 @@ def check_free(path: str, address: str) -> None:
         # Another error: its queue is full, or it is another user's.
         if probe.connect_ex(path) in {errno.ECONNREFUSED, errno.ENOENT}:
             return
-    raise ConnectError(_IN_USE, address=address)
+    raise ConnectError(
+        "cannot listen: another process does; stop it, or bind to another path", address=address
+    )
 
 
 def _identity(path: str) -> tuple[int, int] | None:

@@ -229,19 +229,6 @@ def test_a_socket_in_use_is_nobody_elses(listen, path):
     assert not path.exists()
 
 
-def test_of_two_nodes_that_bind_to_a_path_at_once_one_is_refused(context, listen, path):
-    class Interrupted:
-        """A context in which another node starts after the path was checked."""
-
-        def socket(self, kind):
-            with pytest.raises(ConnectError, match="another process"):
-                listen()
-            return context.socket(kind)
-
-    Listener(Interrupted(), Bind.parse(f"ipc://{path}")).close()
-    listen()
-
-
 def test_the_socket_of_a_killed_node_is_taken_over(listen, path):
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))
