@@ -138,7 +138,6 @@ class Lease:
         self._lease_ms = math.ceil(min(self.lease_s * _PER_SECOND, NUMBER_MAX))
         self.generation = 0
         self.values: tuple[int, ...] = (0,) * (row.shape[1] - 2)
-        self._highest = self.values  # of this generation that the place may hold
         self._beats = 0
         self._renewed_s = -math.inf
         self._lost = "this process has not taken the place"
@@ -196,7 +195,7 @@ class Lease:
 
         Raises:
             ConfigError: the value is negative or above NUMBER_MAX; nothing is set.
-            RequestTimeoutError: the place may hold the value, but ``values`` does not.
+            RequestTimeoutError: the value may be set; then others may not see a lower one.
         """
         if not 0 <= value <= NUMBER_MAX:
             raise ConfigError(f"a value must be from 0 to {NUMBER_MAX}", value=value)
@@ -246,17 +245,15 @@ class Lease:
         began_s = _clock_s()
         if self._maximum(generation + 1, (0, *values), deadline_s) >> NUMBER_BITS != generation:
             return False
-        self.generation, self.values, self._highest = generation + 1, values, values
+        self.generation, self.values = generation + 1, values
         self._renewed_s = began_s
         return True
 
     def _set(self, index: int, value: int, deadline_s: float | None) -> None:
         self._check()
         values = (*self.values[:index], value, *self.values[index + 1 :])
-        # Only a new generation can decrease a word, also that of a request without an answer.
-        write = self._retake if value < self._highest[index] else self._renew
-        self._highest = tuple(map(max, self._highest, values))
-        write(values, deadline_s)
+        write = self._retake if value < self.values[index] else self._renew
+        write(values, deadline_s)  # only a new generation can decrease a word
 
     def _renew(self, values: tuple[int, ...], deadline_s: float | None) -> None:
         self._check()

@@ -150,16 +150,3 @@ def test_a_renewal_keeps_what_a_request_without_an_answer_has_set(row):
     lease.renew()
     words = row.get()[0]
     assert (numbers(words)[1], generations(words).tolist()) == (9, [1] * 4)
-
-
-def test_a_value_below_that_of_a_request_without_an_answer_is_set(row):
-    lease = Lease(row, LEASE_S)
-    assert lease.take(0, (3, 0))
-    lease.row = Unanswered(row)
-    with pytest.raises(RequestTimeoutError):
-        lease.set(0, 9)
-    lease.row = row
-    lease.set(0, 5)
-    assert numbers(row.get()[0])[1] == lease.values[0] == 5
-    lease.set(0, 9)
-    assert numbers(row.get()[0])[1] == 9
