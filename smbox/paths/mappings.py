@@ -102,4 +102,4 @@ def check_still_shared(node: NodeInfo) -> None:
     """
     why_not = why_not_shared(node)
     if why_not is not None:
-        raise PeerLostError(f"connect again: {why_not}", node=node.name, outcome="none")
+        raise PeerLostError(f"connect again: {why_not}", node_name=node.name, outcome="none")

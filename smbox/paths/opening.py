@@ -99,7 +99,7 @@ def why_messages(config: ClientConfig, node: NodeInfo) -> str | None:
         return f"transport {asked} was requested"
     why_not = library.why_not_native() or why_not_shared(node)
     if why_not is not None and asked == "shm":
-        raise ConfigError(f"transport shm cannot work: {why_not}", node=node.name)
+        raise ConfigError(f"transport shm cannot work: {why_not}", node_name=node.name)
     return why_not
 
 

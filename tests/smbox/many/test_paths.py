@@ -10,12 +10,18 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from smbox.config import ClientConfig
 from smbox.errors import ConfigError, PeerLostError, SystemLimitError
 from smbox.many.box import ManyBox
 from smbox.many.paths import ManyPath
-from smbox.memory.layout import STRIPE_NBYTES
+from smbox.many.striping import Node
+from smbox.memory import layout
+from smbox.memory.layout import STRIPE_NBYTES, Superblock
+from smbox.memory.segment import Segment
 from smbox.paths.local import LocalPath
+from smbox.paths.pair import PathPair
 from smbox.paths.requests import Reading
+from smbox.testing.many_box import StripingBox
 
 LIFE = {"say_bye", "close", "abandon", "check_not_nested"}
 """What is asked of the paths of each node."""
@@ -148,3 +154,18 @@ def test_transports_are_told_in_one_order():
     kinds = ("tcp", "shm", "ipc", "tcp")
     nodes = dict(enumerate(SimpleNamespace(box=SimpleNamespace(transport=x)) for x in kinds))
     assert ManyPath(nodes).transport == "ipc+shm+tcp"
+
+
+def test_an_error_of_mapped_memory_names_its_node_too(solo):
+    """Its fact "node" was the name of the memory."""
+    paths = PathPair(ClientConfig(solo.control.address), solo)
+    with StripingBox([Node(paths, solo.control.node.node_id)]) as box:
+        region = box.create("w", shape=3)
+        segment = Segment.attach(layout.name_of(solo.control.node.name, "node"))
+        words = segment.words(0, 16)
+        words[Superblock.UUID_LOW] += 1  # another memory has the name
+        with pytest.raises(PeerLostError) as caught:
+            region.get()
+        words[Superblock.UUID_LOW] -= 1
+    facts = caught.value.facts
+    assert (facts["node"], facts["node_name"]) == (0, solo.control.node.name)
