@@ -141,6 +141,7 @@ class Directory:
             RegionFreedError: the region was freed before.
             PeerLostError, RequestTimeoutError: the region is striped, and a node is lost. If
                 the head could be freed, the name is free, and so are the parts on other nodes.
+                The lost node's part may stay: free the region (not its name) again.
             TypeError: ``region`` has another type; nothing changed.
         """
         if isinstance(region, str):

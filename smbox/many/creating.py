@@ -199,7 +199,7 @@ def free(nodes: Nodes, info: StripedInfo) -> None:
         ConfigError: a part, or the head, lies on a node that this box is not connected to, or
             that this thread is inside a call on; nothing changed.
         RegionFreedError, PeerLostError: the head no longer existed; the parts were freed.
-        SmboxError: a node did not answer; its part is an orphan.
+        SmboxError: a node did not answer. What it holds may stay; free the region again.
     """
     deadline_s = _deadline_of(nodes)
     for part in filter(None, (*info.parts, info.head)):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
-import time
 
 import numpy as np
 import pytest
@@ -72,29 +70,6 @@ def test_a_part_whose_creation_got_no_reply_goes_once_its_node_answers(team, con
     until(is_answered)
     assert answers[0]["node 5"]["regions"] == 0
     assert names(team.box()) == []
-
-
-def test_all_parts_together_are_freed_in_the_time_of_one_call(box, team, monkeypatch):
-    """All requests are sent first: a silent node takes no time from the others."""
-    region, events = box.create("w", init=X, layout="striped"), []
-    begin, end = ControlPath.begin_free, ControlPath.end_free
-
-    def noted(control, address):
-        events.append("begin")
-        return begin(control, address)
-
-    def slow(control, call, timeout_s):
-        events.append(timeout_s)
-        time.sleep(SHORT_S)
-        return end(control, call, timeout_s)
-
-    monkeypatch.setattr(ControlPath, "begin_free", noted)
-    monkeypatch.setattr(ControlPath, "end_free", slow)
-    box.free(region)
-    head, parts, given_s = events[:2], events[2:5], [events[1], *events[5:]]
-    assert head[0] == "begin"
-    assert parts == ["begin"] * 3
-    assert all(a - b >= SHORT_S for a, b in itertools.pairwise(given_s))
 
 
 def test_parts_that_no_head_names_are_found_and_removed(box, team):
@@ -272,16 +247,6 @@ def test_a_part_that_was_freed_is_named(box, team):
     with pytest.raises(RegionFreedError, match="a part of this region was freed"):
         box.create("w", init=X, exist_ok=True, layout="striped")
     box.free("w")
-    assert names(box) == []
-
-
-def test_a_free_that_died_half_way_can_be_ended(box):
-    region = box.create("w", init=X, layout="striped")
-    head = next(info for info in box.regions() if info.name == "w")
-    box.home_of("w").free(head)
-    assert len(layouts.find_orphans(box)) == 3
-    with pytest.raises(RegionFreedError):
-        box.free(region)
     assert names(box) == []
 
 

@@ -283,14 +283,6 @@ def test_calls_by_name_or_address_name_the_node_that_is_lost(hasty, region, team
         assert caught.value.facts["node"] == 5
 
 
-def test_freeing_names_the_first_node_that_does_not_answer(hasty, team):
-    region = hasty.create(team.name_on(0), init=X, layout="striped")
-    team.nodes[1].is_down = team.nodes[5].is_down = True
-    with pytest.raises(RequestTimeoutError) as caught:
-        hasty.free(region)
-    assert caught.value.facts["node"] == 1
-
-
 def test_a_change_of_rows_tells_the_ranges_of_the_whole_region(region, team):
     team.nodes[1].is_down = True
     with pytest.raises(RequestTimeoutError) as caught:
