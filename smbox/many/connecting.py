@@ -36,8 +36,7 @@ class NodeOpener:
         opened = open_paths(config)
         found = opened.control.node.node_id
         if self.node_id not in {None, found}:
-            opened.data.close()
-            opened.control.close()
+            opened.control.close()  # a data path opens nothing before the first request
             raise PeerLostError(
                 "a node of another id answers at this address; connect again",
                 node=self.node_id,

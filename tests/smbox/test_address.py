@@ -57,16 +57,18 @@ def test_a_number_with_a_fraction_is_no_address_and_no_distance():
 
 @pytest.mark.parametrize("bits", [-1, 1 << 64])
 def test_only_64_bits(bits):
-    with pytest.raises(AddressRangeError):
+    with pytest.raises(AddressRangeError) as caught:
         GlobalAddress(bits)
+    assert caught.value.facts == {"address": bits}
 
 
 @pytest.mark.parametrize(
     ("node", "offset"), [(-1, 0), (NODE_MAX + 1, 0), (0, -1), (0, OFFSET_MAX + 1)]
 )
 def test_parts_in_their_bits(node, offset):
-    with pytest.raises(AddressRangeError):
+    with pytest.raises(AddressRangeError) as caught:
         GlobalAddress.at(node, offset)
+    assert caught.value.facts == {"node": node, "offset": offset}
 
 
 def test_arithmetic_never_reaches_another_node():
@@ -74,8 +76,10 @@ def test_arithmetic_never_reaches_another_node():
         GlobalAddress.at(1, OFFSET_MAX) + 1
     with pytest.raises(AddressRangeError):
         GlobalAddress.at(1, 0) - 1
-    with pytest.raises(AddressRangeError):
-        GlobalAddress.at(1, 0) - GlobalAddress.at(2, 0)
+    a, b = GlobalAddress.at(1, 0), GlobalAddress.at(2, 0)
+    with pytest.raises(AddressRangeError) as caught:
+        a - b
+    assert caught.value.facts == {"a": a, "b": b}
 
 
 def test_it_is_an_int_that_pickles_packs_and_prints():
