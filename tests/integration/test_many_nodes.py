@@ -148,8 +148,9 @@ def two_nodes(python, folder, ids):
 def value_of(box):
     try:
         return box.counter("steps").value
-    except PeerLostError:
-        return "lost"
+    except PeerLostError as error:
+        node, found = error.facts["node"], error.facts["found"]
+        return {node, found}, error.facts["outcome"]
 
 
 def value_in_child(answers, box):
@@ -176,7 +177,7 @@ def test_copies_and_children_do_not_use_nodes_of_other_ids(preloaded, tmp_path):
         box.counter("steps").add(5)
         assert seen_by_others() == (5, 5)
     with two_nodes(preloaded, tmp_path, (8, 3)):
-        assert seen_by_others() == ("lost", "lost")
+        assert seen_by_others() == (({3, 8}, "none"), ({3, 8}, "none"))
         with smbox.connect(address, timeout_s=WAIT_S) as again:
             assert again.counter("steps").value == 0
     box.close()

@@ -286,5 +286,6 @@ def test_calls_by_name_or_address_name_the_node_that_is_lost(hasty, region, team
 def test_a_change_of_rows_tells_the_ranges_of_the_whole_region(region, team):
     team.nodes[1].is_down = True
     with pytest.raises(RequestTimeoutError) as caught:
-        region.rows([0, 5, 9]).put(np.zeros(3, np.float32))
-    assert caught.value.facts["ranges_done"] == [(0, 4), (36, 40)]
+        region.rows([0, 2, 5, 9]).put(np.zeros(4, np.float32))
+    assert caught.value.facts["ranges_done"] == [(0, 12), (36, 40)]  # row 1 is between two
+    assert region[:4].get().tolist() == [0, 1, 0, 3]

@@ -141,7 +141,7 @@ def test_what_is_of_one_moment_or_one_memory_is_of_one_part(region):
     for call in (region.local, lambda: region.get(snapshot=True)):
         with pytest.raises(ConfigError, match="one part") as caught:
             call()
-        assert caught.value.facts["nodes"] == [0, 1, 5]
+        assert caught.value.facts == {"region": "w", "nodes": [0, 1, 5]}
     with pytest.raises(ConfigError, match="one part"):
         region.get_nb(snapshot=True)
     assert region[4:7].get(snapshot=True).tolist() == X[4:7].tolist()
