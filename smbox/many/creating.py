@@ -130,7 +130,8 @@ def _existing(
     try:
         info = home.find(request.name, deadline_s)
         if not request.exist_ok:
-            raise RegionExistsError("a region of this name exists", name=request.name)
+            message = "a region of this name exists; attach it, or pass exist_ok"
+            raise RegionExistsError(message, name=request.name)
         head = home.head_of(info, deadline_s)
     except (RegionNotFoundError, RegionFreedError):
         return None
