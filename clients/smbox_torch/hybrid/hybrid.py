@@ -243,9 +243,11 @@ class HybridSGD(SyncGroup):
         Raises:
             RequestTimeoutError: on the root: a group did not arrive; call again, or close.
             WorkerLostError: a rank of this group was lost, or the root did not arrive.
-            ConfigError: the optimizer was closed before, or timeout_s is invalid.
+            ConfigError: the optimizer was closed before, timeout_s is invalid, or the model was
+                moved or converted.
         """
         self._demand_finishable(timeout_s)
+        self._role.own.check_places()
         self.train()
         with torch.no_grad():
             self._share_rest()

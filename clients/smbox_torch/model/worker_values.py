@@ -29,9 +29,14 @@ class WorkerValues:
         return self._kept is not None
 
     def replace(self, take: Callable[[], None]) -> None:
-        """Save the own values and call ``take``, which overwrites them; undo if it raises."""
+        """Save the own values and call ``take``, which overwrites them; undo if it raises.
+
+        Raises:
+            ConfigError: see :meth:`check_places`; nothing was changed.
+        """
         if self.are_saved:
             return
+        self.check_places()
         self._kept = self.values()
         try:
             take()
@@ -58,5 +63,9 @@ class WorkerValues:
                 "the model holds the center for an evaluation: call the optimizer's train()"
                 " before the next forward pass of training"
             )
+        self.check_places()
+
+    def check_places(self) -> None:
+        """Raise ConfigError if the model was moved: it would not get values any more."""
         for flat in self._flats:
             flat.check()

@@ -105,9 +105,12 @@ class JoinedOptimizer(WrappedOptimizer):
             RequestTimeoutError: a worker did not call ``finish``; the error names it. The
                 center has this worker's steps, the model has the worker's own values, and a
                 step raises ConfigError. Call ``finish`` again, or close.
-            ConfigError: it was closed before, or timeout_s is invalid; nothing was changed.
+            ConfigError: it was closed before, timeout_s is invalid, or the model was moved or
+                converted; nothing was changed.
         """
         self._demand_finishable(timeout_s)
+        if self._own is not None:
+            self._own.check_places()  # a model elsewhere would not get the center
         self.train()
         with torch.no_grad():
             self._share_rest()

@@ -227,7 +227,7 @@ class WrappedOptimizer(HookedOptimizer):
         Nothing is done after ``finish``, and if all workers have the same parameters.
 
         Raises:
-            SmboxError: the center cannot be read; the model is unchanged.
+            SmboxError: the center cannot be read, or the model was moved; it is unchanged.
         """
         if self._own is not None:
             self._set_inner("train")  # its own point of the gradients is kept aside

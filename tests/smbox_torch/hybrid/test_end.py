@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from smbox.errors import ConfigError
 from smbox.testing.model_box import ModelBox
 from smbox.testing.quadratic import LR, Descent, start
 from smbox_torch.hybrid.hybrid import HybridSGD
@@ -59,6 +60,18 @@ def test_finishing_shares_the_rest_and_leaves_the_center_in_every_model(
     assert not np.array_equal(center(box), start())
     for x in ended:
         np.testing.assert_array_equal(x, center(box))
+
+
+def test_a_model_that_was_moved_does_not_finish(worlds):
+    def end(optimizer: HybridSGD) -> None:
+        optimizer.exchange()  # no step is left to share
+        (x,) = optimizer.param_groups[0]["params"]
+        x.data = x.data.double()
+        with pytest.raises(ConfigError, match="not in the flat buffer"):
+            optimizer.finish()
+        optimizer.close()
+
+    run(worlds(1, 1), ModelBox(), False, end)
 
 
 def test_all_ranks_of_a_group_count_the_same_exchanges(worlds):

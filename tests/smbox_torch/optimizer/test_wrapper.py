@@ -169,6 +169,18 @@ def test_moving_the_model_is_noticed_before_an_exchange():
         train_double(model, opt)
 
 
+@pytest.mark.parametrize("end", ["eval", "finish"])
+def test_a_model_that_was_moved_is_not_said_to_hold_the_center(end: str):
+    model, opt = made()
+    train(model, opt)
+    model.double()
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="not in the flat buffer"):
+            getattr(opt, end)()
+    opt.center_into(model)  # it can still be filled
+    opt.close()
+
+
 def test_moving_a_model_with_flat_gradients_is_noticed():
     model, opt = made(gradients=True)
     train(model, opt)
