@@ -18,7 +18,6 @@ import torch
 
 from smbox.errors import ConfigError
 from smbox_torch.model.digest import digest
-from smbox_torch.model.matching import names_of
 from smbox_torch.model.order import order_of
 from smbox_torch.model.tensor_versions import TensorVersions
 
@@ -38,8 +37,7 @@ class EqualState:
 
     def __init__(self, optimizer: torch.optim.Optimizer, model: torch.nn.Module | None) -> None:
         self._optimizer = optimizer
-        order = order_of([*self._parameters()], names_of(optimizer, model))
-        self._order = zlib.crc32(str(order).encode())
+        self._order = zlib.crc32(str(order_of(optimizer, model)).encode())
         self._versions = TensorVersions(self._parameters())
         self.is_due = True
 

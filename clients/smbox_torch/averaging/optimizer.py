@@ -183,6 +183,7 @@ class AveragingOptimizer(WrappedOptimizer):
             inner=self.inner.state_dict(),
             parameters=parameters,
             buffers=buffers,
+            order=self._order,
         )
 
     @torch.no_grad()

@@ -35,7 +35,6 @@ from smbox_torch.hogwild.model import ModelTensors, tensors_of
 from smbox_torch.hogwild.state import SharedState
 from smbox_torch.model.matching import names_of
 from smbox_torch.model.module_slots import ModuleSlots
-from smbox_torch.model.order import order_of
 from smbox_torch.model.others import check_others
 from smbox_torch.model.places import check_places, places_of
 from smbox_torch.model.restoring import pairs_of
@@ -109,9 +108,8 @@ class Hogwild(JoinedOptimizer):
         self._owner = model
         self._slots = ModuleSlots(model, self._tensors.every)
         self._check_others = partial(check_others, box, name, model, self._wrapped)
-        order = order_of(self._tensors.parameters, names_of(optimizer, model))
         every, agreed = self._tensors.every, self._agreed()
-        claim(box, name, type(self).__name__, every, agreed, order=order)
+        claim(box, name, type(self).__name__, every, agreed, order=self._order)
         own = self._own_name(name)
         self._views = self._map(box, name)
         self._places = places_of(self._views.every)
@@ -220,6 +218,7 @@ class Hogwild(JoinedOptimizer):
             buffers=own.statistics,
             counts=own.counts,
             origin=self._phase.origin,
+            order=self._order,
         )
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

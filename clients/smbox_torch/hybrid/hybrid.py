@@ -206,9 +206,9 @@ class HybridSGD(SyncGroup):
         Any rank may call it. Only the root's state has the center and a pending move.
         """
         moves = self._exchange.state()  # first: the center already contains the move
-        self._role.steps, extra = self.steps, {"moves": moves}
-        own = {"rank": self.rank, "shared": self._shared_steps, "extra": extra}
-        return {**self._role.state_dict(), **own}
+        self._role.steps = self.steps
+        own = {"rank": self.rank, "shared": self._shared_steps, "order": self._order}
+        return {**self._role.state_dict(), **own, "extra": {"moves": moves}}
 
     def load_state_dict(self, state_dict: dict[str, Any], *, force: bool = False) -> None:
         """Resume from a state that :meth:`state_dict` returned; all ranks call it.

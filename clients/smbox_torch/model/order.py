@@ -7,24 +7,25 @@ Workers whose optimizers have the same parameters in another order, as after a d
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
 
 import torch
 
-from smbox_torch.model.matching import Names, bare
+from smbox_torch.model.matching import bare, names_of
 
 __all__ = ["order_of"]
 
 
-def order_of(tensors: Sequence[torch.Tensor], names: Names) -> str | None:
+def order_of(optimizer: torch.optim.Optimizer, model: torch.nn.Module | None) -> str | None:
     """Return checksums of the sorted names and of their order: two hexadecimal numbers.
 
     Args:
-        tensors: parameters, in the order of the optimizer, each once.
-        names: their known names; None is returned if one is unknown.
+        optimizer: has the parameters.
+        model: names them, or None; None is returned if the name of one is unknown.
     """
-    known = [bare(names[id(each)][0]) for each in tensors if names.get(id(each))]
-    if len(known) < len(tensors):
+    names = names_of(optimizer, model)
+    ids = dict.fromkeys(id(p) for group in optimizer.param_groups for p in group["params"])
+    known = [bare(names[each][0]) for each in ids if names.get(each)]
+    if len(known) < len(ids):
         return None
     sums = (zlib.crc32("\n".join(each).encode()) for each in (sorted(known), known))
     return ".".join(f"{each:08x}" for each in sums)

@@ -8,6 +8,7 @@ from typing import Any, Final, TypedDict
 import torch
 
 from smbox.errors import ConfigError
+from smbox_torch.workers.claim import is_other_order
 
 __all__ = ["checkpoint", "demand_algorithm", "is_plain", "load_inner"]
 
@@ -32,6 +33,7 @@ class State(TypedDict):
         extra: the algorithm's own state as tensors and numbers.
         origin: identity of the wrapper, by which it recognizes its own state.
         shapes: of the parameters, where ``parameters`` has them as flat arrays.
+        order: names of the parameters and their order, see ``order_of``; None: unknown.
     """
 
     algorithm: str
@@ -46,6 +48,7 @@ class State(TypedDict):
     extra: dict[str, Any]
     origin: str | None
     shapes: list[tuple[int, ...]]
+    order: str | None
 
 
 def checkpoint(
@@ -62,6 +65,7 @@ def checkpoint(
     extra: Mapping[str, Any] | None = None,
     origin: str | None = None,
     shapes: Sequence[tuple[int, ...]] = (),
+    order: str | None = None,
 ) -> dict[str, Any]:
     """Return the state of a wrapper, see State; fields without a value are empty."""
     state = State(
@@ -77,6 +81,7 @@ def checkpoint(
         extra=dict(extra or {}),
         origin=origin,
         shapes=list(shapes),
+        order=order,
     )
     return dict(state)
 
@@ -105,8 +110,8 @@ def load_inner(optimizer: torch.optim.Optimizer, state_dict: dict[str, Any]) -> 
         ) from error
 
 
-def demand_algorithm(state_dict: Mapping[str, Any], algorithm: str) -> None:
-    """Raise ConfigError unless a state belongs to this algorithm and is complete."""
+def demand_algorithm(state_dict: Mapping[str, Any], algorithm: str, order: str | None) -> None:
+    """Raise ConfigError unless a state is complete, of this algorithm, and of this order."""
     found = state_dict.get("algorithm")
     if found is None:
         raise ConfigError(
@@ -125,4 +130,9 @@ def demand_algorithm(state_dict: Mapping[str, Any], algorithm: str) -> None:
         raise ConfigError(
             "this state is incomplete, or of an earlier version of smbox: save all keys",
             missing=missing,
+        )
+    if is_other_order(state_dict["order"], order):
+        raise ConfigError(
+            "this state has the parameters in another order: build the optimizer's groups in"
+            " the order of model.parameters(), as when it was saved, not of a set"
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import operator
 import os
 from collections.abc import Callable, Iterator
 from types import TracebackType
@@ -17,6 +16,7 @@ from smbox.deadline import deadline_given
 from smbox.errors import ConfigError
 from smbox_torch.checks import check_model, check_optimizer
 from smbox_torch.model.digest import digest
+from smbox_torch.model.order import order_of
 from smbox_torch.model.others import forget_wrapped, note_wrapped
 from smbox_torch.model.worker_values import WorkerValues
 from smbox_torch.optimizer.checkpoint import demand_algorithm, load_inner
@@ -88,6 +88,7 @@ class WrappedOptimizer(HookedOptimizer):
         self.rank = World.from_env(os.environ).rank
         super().__setstate__({"defaults": optimizer.defaults})
         self._wrapped = tuple(self._members())
+        self._order = order_of(optimizer, model)
         note_wrapped(self, self._wrapped)
         self._follow_loads(optimizer)
 
@@ -124,11 +125,10 @@ class WrappedOptimizer(HookedOptimizer):
             The return value of the closure.
 
         Raises:
-            ConfigError: the optimizer was closed; ``finish`` was called and failed; the model
-                was changed after the optimizer was wrapped; the model holds the center since
-                :meth:`eval`; the inner optimizer has other parameters, or cannot handle a
-                sparse gradient; or parameters of ``model=`` that no wrapper has differ from the
-                first worker's. Nothing was exchanged, and the model is unchanged.
+            ConfigError: it was closed; ``finish`` was called and failed; the model was changed
+                after wrapping, or holds the center since :meth:`eval`; the inner optimizer has
+                other parameters, or cannot handle a sparse gradient; or parameters that only
+                ``model=`` has differ from the first worker's. Nothing was changed.
             LeaseLostError: another process has this worker's rank; nothing was exchanged.
         """
         self._demand_open()
@@ -160,9 +160,9 @@ class WrappedOptimizer(HookedOptimizer):
             raise ConfigError("the worker has called finish: repeat it, or close and wrap anew")
 
     def _demand_loadable(self, state_dict: dict[str, Any], algorithm: str) -> None:
-        """Raise ConfigError if this worker has ended, or the state is not an algorithm's."""
+        """Raise ConfigError if this worker has ended, or the state does not fit it."""
         self._demand_open()
-        demand_algorithm(state_dict, algorithm)
+        demand_algorithm(state_dict, algorithm, self._order)
 
     def _demand_finishable(self, timeout_s: float | None) -> None:
         """Raise ConfigError if this worker was closed, or the timeout is no time."""
@@ -199,8 +199,8 @@ class WrappedOptimizer(HookedOptimizer):
 
     def _demand_wrapped(self) -> None:
         """Raise ConfigError if the inner optimizer has other parameters than were wrapped."""
-        found = tuple(self._members())
-        if len(found) != len(self._wrapped) or any(map(operator.is_not, found, self._wrapped)):
+        found = [*self._members()]
+        if [*map(id, found)] != [*map(id, self._wrapped)]:
             raise ConfigError(
                 "the inner optimizer has other parameters than when it was wrapped, and the"
                 " other workers do not have them: add parameter groups first, then wrap",

@@ -22,7 +22,6 @@ from smbox_torch.model.device import await_device
 from smbox_torch.model.flat import FlatParameters, checked
 from smbox_torch.model.matching import names_of
 from smbox_torch.model.module_slots import ModuleSlots
-from smbox_torch.model.order import order_of
 from smbox_torch.model.others import check_others
 from smbox_torch.model.precision import Precision
 from smbox_torch.model.restoring import check_same_model, restore
@@ -102,8 +101,8 @@ class BoxOptimizer(JoinedOptimizer):
         if isinstance(workers, Member):
             check_uncounted(workers)
         self._names = names_of(optimizer, model)
-        agreed, order = self._agreed() | statistics_of(model), order_of(members, self._names)
-        claim(box, name, type(self).__name__, members, agreed, order=order)
+        agreed = self._agreed() | statistics_of(model)
+        claim(box, name, type(self).__name__, members, agreed, order=self._order)
         self._model = model
         self.team = team_of(box, name, workers, rank=rank, lease_s=lease_s)
         self._join()
@@ -250,6 +249,7 @@ class BoxOptimizer(JoinedOptimizer):
             extra=extra,
             origin=self.phase.origin,
             shapes=self.flat.shapes,
+            order=self._order,
         )
 
     def load_state_dict(self, state_dict: dict[str, Any], *, force: bool = False) -> None:

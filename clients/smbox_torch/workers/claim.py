@@ -20,7 +20,7 @@ from smbox.errors import ConfigError, LayoutMismatchError
 from smbox.head import check_prefix
 from smbox_torch.boxes import BoxLike, check_box
 
-__all__ = ["check_run_name", "claim", "claim_of"]
+__all__ = ["check_run_name", "claim", "claim_of", "is_other_order"]
 
 RECORD_NBYTES: Final = 512
 NOTHING: Final[Mapping[str, object]] = {}
@@ -129,7 +129,7 @@ def _mismatch(found: str, ours: str, name: str) -> ConfigError | LayoutMismatchE
 
 def _reordered(order: str, turned: str, name: str) -> ConfigError | None:
     """Return the error for an order that differs from the first one; other names have none."""
-    if turned == order or turned.partition(".")[0] != order.partition(".")[0]:
+    if not is_other_order(turned, order):
         return None
     return ConfigError(
         "this optimizer has the parameters in another order than the first worker's, and would"
@@ -137,3 +137,10 @@ def _reordered(order: str, turned: str, name: str) -> ConfigError | None:
         " not of a set",
         name=name,
     )
+
+
+def is_other_order(one: str | None, other: str | None) -> bool:
+    """Return whether two orders, see ``order_of``, are known, differ, and have equal names."""
+    if one is None or other is None or one == other:
+        return False
+    return one.partition(".")[0] == other.partition(".")[0]

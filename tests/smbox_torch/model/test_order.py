@@ -7,7 +7,7 @@ import torch
 
 from smbox.errors import ConfigError
 from smbox.testing.model_box import ModelBox
-from smbox_torch import EASGD, Hogwild
+from smbox_torch import EASGD, Hogwild, HybridSGD, SyncGroup
 
 
 def network() -> torch.nn.Sequential:
@@ -52,3 +52,28 @@ def test_hogwild_refuses_it_too(open_box):
         pytest.raises(ConfigError, match="another order"),
     ):
         Hogwild(sgd(second, is_turned=True), open_box(), "run", model=second)
+
+
+@pytest.mark.parametrize("has_names", [False, True])
+@pytest.mark.parametrize("kind", [EASGD, Hogwild, HybridSGD, SyncGroup])
+def test_a_state_of_another_order_is_refused_and_changes_nothing(
+    kind: type, has_names: bool, open_box, worlds
+):
+    def wrapped(net: torch.nn.Module, name: str, *, is_turned: bool):
+        model = {} if has_names else {"model": net}
+        world = {"world": worlds(1, 1)[0]} if kind in {HybridSGD, SyncGroup} else {}
+        more = {"workers": 1} if kind is EASGD else world
+        args = () if kind is SyncGroup else (open_box(), name)
+        return kind(sgd(net, is_turned=is_turned, has_names=has_names), *args, **model, **more)
+
+    saved, own = network(), network()
+    with wrapped(saved, "saved", is_turned=False) as first:
+        state = first.state_dict()
+    with wrapped(own, "turned", is_turned=True) as turned:
+        before = own[0].weight.tolist()
+        with pytest.raises(ConfigError, match="another order"):
+            turned.load_state_dict(state)
+        assert own[0].weight.tolist() == before
+    with wrapped(own, "same", is_turned=False) as same:
+        same.load_state_dict(state)
+    assert own[0].weight.tolist() == saved[0].weight.tolist()

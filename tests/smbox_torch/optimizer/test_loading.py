@@ -218,6 +218,7 @@ KEYS = [
     "extra",
     "origin",
     "shapes",
+    "order",
 ]
 
 
