@@ -139,6 +139,9 @@ def test_a_rank_that_only_hears_counts_what_it_waited_for():
     overlap.settle()
     assert worker.x == [0.75] * 3
     assert moves.calls == ["hear", "used"]
+    overlap.load_state([])  # its move is one of the root's state, of no exchange
+    overlap.settle()
+    assert worker.x == [0.5] * 3
     stats = worker.recorder.snapshot()
     assert (stats.exchanges, stats.nbytes, stats.hidden_ms) == (1, 0, 0.0)
     overlap.close()
