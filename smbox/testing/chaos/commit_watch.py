@@ -1,7 +1,7 @@
 """Waiting until a process is inside a commit, so that a kill interrupts the commit.
 
-The process is stopped, its journal slot looked at, and let go on if it is not where it is
-wanted; then again.
+The process is stopped and its journal slot looked at. A process that is outside a commit goes
+on and is stopped again.
 """
 
 from __future__ import annotations
@@ -22,23 +22,14 @@ TRIES: Final = 300
 STOP_S: Final = 1.0
 PAUSE_S_MAX: Final = 0.001
 
-ANYWHERE: Final = frozenset({SlotState.ARMED, SlotState.COMMITTED})
-LAST_WORDS: Final = frozenset({SlotState.COMMITTED})
 
-
-def catch(
-    node: str,
-    pid: int,
-    rng: random.Random,
-    wanted: frozenset[int] = ANYWHERE,
-    tries: int = TRIES,
-) -> bool:
-    """Stop a process where its slot has a state of ``wanted``; False, running, if never."""
+def catch(node: str, pid: int, rng: random.Random, tries: int = TRIES) -> bool:
+    """Stop a process inside a commit; False, and it runs, if no try met it there."""
     slots = [slot for slot in _slots(node) if slot.words(0, Slot.WORDS)[Slot.PID] == pid]
     for _ in range(tries if slots else 0):
         try:
             os.kill(pid, signal.SIGSTOP)
-            if _is_stopped(pid) and any(_state(slot) in wanted for slot in slots):
+            if _is_stopped(pid) and any(map(_is_inside, slots)):
                 return True
             os.kill(pid, signal.SIGCONT)
         except ProcessLookupError:
@@ -57,8 +48,9 @@ def _slots(node: str) -> list[Segment]:
     return found
 
 
-def _state(slot: Segment) -> int:
-    return int(slot.words(0, Slot.WORDS)[Slot.STATE]) & SlotState.MASK
+def _is_inside(slot: Segment) -> bool:
+    state = int(slot.words(0, Slot.WORDS)[Slot.STATE]) & SlotState.MASK
+    return state in {SlotState.ARMED, SlotState.COMMITTED}
 
 
 def _is_stopped(pid: int) -> bool:

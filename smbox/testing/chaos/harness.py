@@ -23,7 +23,7 @@ from smbox.memory.layout import Stripe, name_of
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.segment import listing
 from smbox.testing.chaos import plan
-from smbox.testing.chaos.commit_watch import ANYWHERE, LAST_WORDS, catch
+from smbox.testing.chaos.commit_watch import catch
 from smbox.testing.chaos.log import count_records, read_logs
 from smbox.testing.chaos.processes import ClientRole, NodeRole, Role
 from smbox.testing.chaos.proxy import Proxy
@@ -220,8 +220,7 @@ class Harness:
         if role.process is None or (what == "kill" and role.is_immortal):
             return False
         if self._rng.random() < AIMED_SHARE:
-            wanted = self._rng.choice([ANYWHERE, LAST_WORDS])
-            is_inside = catch(self._node.node, role.process.pid, self._rng, wanted)
+            is_inside = catch(self._node.node, role.process.pid, self._rng)
             self._verdict.kills_inside += is_inside and what == "kill"
             self._verdict.pauses_inside += is_inside and what == "pause"
         later_s = time.monotonic() + seconds
