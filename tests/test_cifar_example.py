@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import pickle
 import runpy
 import sys
@@ -12,10 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-if importlib.util.find_spec("torchvision") is None:
-    pytest.skip("needs torchvision: pip install 'smbox[vision]'", allow_module_level=True)
-from torchvision.datasets import CIFAR10
-
 TRAIN = Path(__file__).resolve().parent.parent / "examples" / "train.py"
 PICTURES = 20
 
@@ -23,6 +18,8 @@ PICTURES = 20
 @pytest.fixture
 def cifar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Write batches as CIFAR10 reads them, and patch the MD5 sums that it checks."""
+    needed = "needs torchvision: pip install 'smbox[vision]'"
+    CIFAR10 = pytest.importorskip("torchvision.datasets", reason=needed).CIFAR10
     random_numbers = np.random.default_rng(1)
     folder = tmp_path / CIFAR10.base_folder
     folder.mkdir()

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import pytest
 from server_or_ring.layers import even, layers_of
 
 from smbox_torch.planning import models
 
-pytest.importorskip("torchvision")
+pytestmark = pytest.mark.skipif(find_spec("torchvision") is None, reason="needs torchvision")
 
 
 @pytest.mark.parametrize("model", ["alexnet", "resnet50"])

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ MEASURED = {
 }
 ROWS = list(grid(MEASURED["seconds"]))
 
-pytest.importorskip("torchvision")
+pytestmark = pytest.mark.skipif(find_spec("torchvision") is None, reason="needs torchvision")
 
 
 def made(row: Row, off: float = 1.0) -> dict:
