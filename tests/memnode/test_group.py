@@ -212,9 +212,10 @@ def test_a_node_that_does_not_stop_is_killed_and_the_status_tells(
     assert listing(f"smbox.{name}-1.")  # as after any kill
 
 
-def test_a_group_ends_with_its_parent(start):
+def test_a_group_ends_with_its_parent(start, preloaded):
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as parent:
-        process, _ = start("--parent-pid", str(parent.pid), nodes=2)
+        more = ("--parent-pid", str(parent.pid))
+        process, _ = start(*more, nodes=2, python=preloaded)
         parent.communicate(b"\n", timeout=WAIT_S)
     process.communicate(timeout=WAIT_S)
     assert process.returncode == EXIT_CLEAN
