@@ -41,6 +41,7 @@ def name_of(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
+@pytest.mark.filterwarnings("ignore:.*waiting for exchanges")  # 200 of them, on a busy machine
 @pytest.mark.parametrize("half", HALVES)
 @pytest.mark.parametrize(
     ("kind", "settings"),
