@@ -30,8 +30,10 @@ from numpy.typing import NDArray
 from smbox.memory.layout import align
 
 HUGE_NBYTES: Final = 2 << 20
-SLOW_S: Final = 0.02
-"""A request for huge pages that takes longer is slow: 8 MiB take 2 ms on an idle host."""
+SLOW_S: Final = 0.1
+"""A request for huge pages that takes longer is slow. 8 MiB take 0.4 ms; 18 ms in a virtual
+machine whose host must find the memory first, which small pages need as well; and 30 to 65 ms
+if twice as many processes compute as there are processors."""
 
 REST: Final = 50
 """After a slow request, no other one is made for this many times its duration."""
