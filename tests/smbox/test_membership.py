@@ -169,11 +169,11 @@ def test_progress_may_go_back(box, join, die, monkeypatch, is_answered):
             die(one)
             monkeypatch.setattr(Roster, "write", fail)
         one.progress = 4
-        monkeypatch.undo()
-        one.beat()
+        if not is_answered:
+            monkeypatch.undo()
+            one.beat()
         found = other.members()[0]
-        assert (found.progress, found.pid) == (4, os.getpid())
-        assert other.count == 2
+        assert (found.progress, found.pid, other.count) == (4, os.getpid(), 2)
 
 
 def test_a_given_rank_is_refused_while_its_holder_lives(box, join):
