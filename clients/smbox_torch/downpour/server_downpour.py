@@ -126,7 +126,6 @@ class ServerDownpour(BoxOptimizer):
 
     def _advance(self) -> None:
         check_step_hooks(self.inner, "ServerDownpour")
-        self.flat.attach_gradients()
         self._settle()
         for buffer, gathered in zip(self.flat.buffers, self.gathered, strict=True):
             assert buffer.gradient is not None, "attached"

@@ -140,10 +140,11 @@ class FlatBuffer:
             first = limit
         return views
 
+    @torch.no_grad()
     def attach_gradients(self) -> None:
         """Make every member's ``grad`` a view of one buffer; existing gradients are kept.
 
-        A sparse gradient becomes dense; later sparse gradients are added to it. A frozen member
+        A sparse gradient becomes dense; later sparse gradients are added to it. A member
         without a gradient gets none, because an optimizer would decay a member with a zero
         gradient. Its part of the buffer is zero.
         """
@@ -152,9 +153,8 @@ class FlatBuffer:
         for tensor, view in zip(self.tensors, self.split(self.gradient), strict=True):
             if tensor.grad is None:
                 view.zero_()
-                if not tensor.requires_grad:
-                    continue
-            elif tensor.grad.is_sparse:
+                continue
+            if tensor.grad.is_sparse:
                 view.copy_(tensor.grad.to_dense())
             elif tensor.grad.data_ptr() != view.data_ptr():
                 view.copy_(tensor.grad)

@@ -58,7 +58,7 @@ class BoxOptimizer(JoinedOptimizer):
         workers: their number, or a member from ``smbox.join``; None: as set by the launcher.
         rank: rank of this worker; None: as set by the launcher, else the lowest free rank.
         lease_s: seconds without a lease renewal after which this worker counts as dead.
-        gradients: also keep the gradients in flat buffers.
+        gradients: make the gradients of each step views of flat buffers.
         center_dtype: dtype of the center's regions; a wider one of the model takes precedence.
         wire: dtype in which this worker sends and fetches: "float16" or "bfloat16" with a
             float32 center; None: the model's. See docs/algorithms/precision.md.
@@ -127,13 +127,6 @@ class BoxOptimizer(JoinedOptimizer):
         self.steps += 1
         self.recorder.step()
 
-    def zero_grad(self, set_to_none: bool = True) -> None:  # noqa: FBT001, FBT002 - torch's
-        """Clear the gradients; flat gradients are set to zero in place."""
-        if self._flat_gradients:
-            self.flat.zero_gradients()
-        else:
-            super().zero_grad(set_to_none)
-
     @contextmanager
     def _exchanging(self, nbytes: int) -> Iterator[None]:
         """Count the block as one exchange for which the training thread waits."""
@@ -157,7 +150,9 @@ class BoxOptimizer(JoinedOptimizer):
 
     def _demand_gradients(self) -> None:
         """Raise ConfigError if the inner optimizer cannot handle a sparse gradient."""
-        if not self._flat_gradients:  # flat gradients are dense
+        if self._flat_gradients:
+            self.flat.attach_gradients()  # they are dense then
+        else:
             check_sparse(self.inner)
 
     def _demand_exchangeable(self) -> None:

@@ -192,17 +192,20 @@ def test_a_change_before_the_center_is_taken_is_pushed():
     np.testing.assert_allclose(box.attach("run.float32").get(), wanted, rtol=0, atol=1e-6)
 
 
-def test_a_frozen_parameter_stays():
+@pytest.mark.parametrize("is_frozen", [False, True])
+def test_a_parameter_without_a_gradient_stays(is_frozen: bool):
+    """As in torch: a zero gradient would let the inner optimizer decay it."""
     p, q = (torch.nn.Parameter(torch.ones(2)) for _ in range(2))
-    p.requires_grad_(False)
-    opt = ServerDownpour(
-        torch.optim.SGD([p, q], lr=0.5), ModelBox(), "run", server="nesterov", workers=1
-    )
+    p.requires_grad_(not is_frozen)
+    sgd = torch.optim.SGD([p, q], lr=0.5, weight_decay=0.5)
+    settings = {"server": "nesterov", "n_fetch": 4, "workers": 1}
+    opt = ServerDownpour(sgd, ModelBox(), "run", **settings)
     for _ in range(2):
         opt.zero_grad()
         q.sum().backward()
         opt.step()
     assert p.tolist() == [1, 1]
+    assert p.grad is None
     assert q.tolist() != [1, 1]
 
 

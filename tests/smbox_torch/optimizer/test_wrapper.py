@@ -186,7 +186,7 @@ def test_moving_a_model_with_flat_gradients_is_noticed():
     train(model, opt)
     model.double()
     with pytest.raises(ConfigError, match="not in the flat buffer"):
-        opt.zero_grad()
+        opt.step()
 
 
 def test_buffers_that_another_wrapper_of_the_model_took_are_noticed():
