@@ -106,8 +106,10 @@ class HybridRoot(EASGD):
     def load_state_dict(self, state_dict: dict[str, Any], *, force: bool = False) -> None:
         """Resume from the ``state_dict`` of a rank.
 
-        The state of a member has no center: the center is set to the parameters.
+        The state of a member has no center: the center is set to the parameters. Steps that
+        were not exchanged are left to every group that loads the state.
         """
+        state_dict = {**state_dict, "rank": self.rank}
         if not state_dict.get("centers", True):
             centers = [state_dict["parameters"], state_dict["buffers"]]
             state_dict = {**state_dict, "centers": [each for each in centers if each]}

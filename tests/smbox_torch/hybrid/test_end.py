@@ -229,3 +229,35 @@ def test_a_move_that_was_loaded_does_not_set_back_the_steps_of_its_group(
         one.close(exchange=False)
     assert saved["extra"]["moves"]
     assert begun == [0, 4, 4]
+
+
+@pytest.mark.parametrize("loaded", [0, 2])
+def test_a_group_that_loads_a_state_reports_the_steps_that_the_center_has(
+    worlds, each, open_box, monkeypatch, loaded: int
+):
+    """Its own root saved it (rank 2), or that of another group."""
+    for name, value in ("RANK", "0"), ("WORLD_SIZE", "4"), ("RUN_ID", "one"):
+        monkeypatch.setenv(f"SMBOX_{name}", value)
+    members, saved = worlds(2, 2)[2:], {}
+
+    def work(world: World) -> int:
+        x = torch.nn.Parameter(torch.from_numpy(start()))
+        box = open_box() if world.is_group_root else None
+        sgd = torch.optim.SGD([x], lr=LR)
+        one = HybridSGD(sgd, box, "run", world=world, period=2)
+        begun = one.steps
+        if saved:
+            one.load_state_dict({**saved, "rank": loaded})
+        else:
+            Descent(world.rank, x, one).run(4)  # the center has two of them
+        if world.is_group_root:
+            saved.update(one.state_dict())
+        one.close(exchange=False)
+        return begun
+
+    begun = []
+    for run in "one", "two", "two":
+        monkeypatch.setenv("SMBOX_RUN_ID", run)
+        begun.append(each(members, work)[0])
+    assert saved["steps"] == 4
+    assert begun == [0, 0, saved["shared"]]
