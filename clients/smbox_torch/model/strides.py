@@ -12,14 +12,13 @@ from typing import Any
 
 import torch
 
-__all__ = ["match_gradients", "match_strides"]
+__all__ = ["match_gradients", "match_state"]
 
 
-def match_strides(optimizer: torch.optim.Optimizer) -> None:
-    """Give gradients and state tensors the strides of their parameters; values are kept."""
+def match_state(optimizer: torch.optim.Optimizer) -> None:
+    """Give state tensors the strides of their parameters; values are kept."""
     for group in optimizer.param_groups:
         for parameter in group["params"]:
-            parameter.grad = _like(parameter, parameter.grad)
             state = optimizer.state.get(parameter, {})
             state.update({key: _like(parameter, found) for key, found in state.items()})
 

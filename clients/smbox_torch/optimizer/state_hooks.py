@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from smbox_torch.model.strides import match_gradients, match_strides
+from smbox_torch.model.strides import match_gradients, match_state
 
 __all__ = ["HookedOptimizer"]
 
@@ -53,9 +53,9 @@ class HookedOptimizer(torch.optim.Optimizer):
         self._is_matched = False
 
     def _match(self, inner: torch.optim.Optimizer) -> None:
-        """Match strides before a step: of the state, in the first one and after a load."""
+        """Match strides before a step; of the state in the first one and after a load."""
         if not self._is_matched:
-            match_strides(inner)
+            match_state(inner)
             self._is_matched = True
         match_gradients(inner)
 
