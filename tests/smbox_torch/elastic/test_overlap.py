@@ -112,7 +112,7 @@ def test_time_that_passes_behind_the_caller_is_hidden(monkeypatch):
     assert (stats.exchange_ms, stats.waited_ms, stats.hidden_share) == (2000.0, 0.0, 1.0)
     monkeypatch.setattr("smbox_torch.elastic.update_thread.wait", ask)
     overlap.begin()
-    overlap.finish()  # the caller waits
+    overlap.settle()  # the caller waits
     assert worker.recorder.snapshot().waited_ms == 2000.0
     overlap.close()
 

@@ -1,11 +1,23 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 
 import pytest
 
 from smbox.errors import ConfigError, SystemLimitError
+from smbox_torch.elastic.center_add import CenterAdd
 from smbox_torch.elastic.update_thread import UpdateThread
+from smbox_torch.optimizer.stats import Recorder
+
+
+class Clock(threading.local):
+    """Stands still in each thread, unless that thread advances it."""
+
+    now_s = 0.0
+
+    def monotonic(self) -> float:
+        return self.now_s
 
 
 def test_work_runs_beside_the_caller_until_finish():
@@ -82,3 +94,21 @@ def test_what_could_not_begin_never_runs(monkeypatch):
     thread.finish()
     assert done == [2]
     thread.close()
+
+
+def test_the_part_of_an_add_for_which_the_caller_waited_is_not_hidden(monkeypatch):
+    clock, recorder = Clock(), Recorder()
+    monkeypatch.setattr("smbox_torch.elastic.update_thread.time", clock)
+    center = SimpleNamespace(behind=lambda: 0)
+
+    def pass_s(seconds: float) -> None:
+        clock.now_s += seconds
+
+    steps = SimpleNamespace(add=lambda: pass_s(2.0), center=center, unsent=[])
+    adding = CenterAdd(steps, recorder, is_hidden=True)
+    adding.begin()
+    pass_s(10.0)  # the caller computes
+    monkeypatch.setattr("smbox_torch.elastic.update_thread.wait", lambda _: pass_s(0.5))
+    adding.finish()
+    assert recorder.exchange_s == 1.5
+    adding.close()
