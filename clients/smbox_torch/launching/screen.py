@@ -162,7 +162,7 @@ class Screen:
         elif final == "J" and count in {0, 2}:
             self._erase(0)
             for row in self._rows[self._at + 1 :]:
-                row.text = ""
+                row.text, row.is_bar = "", True
 
     def _erase(self, which: int) -> None:
         """Erase the end of the row (0), its beginning (1) or all of it (2)."""

@@ -39,6 +39,11 @@ def lines_of(text: str | bytes, cut: int = 1 << 20) -> list[str]:
         ("abc\b\bX", ["aXc"]),
         ("one\ntwo\x1b[A\rONE\n\x1b[2KTWO\n", ["one", "ONE", "TWO"]),
         ("a\nb\x1b[A", ["a", "b"]),
+        ("ab\x1b[DX\x1b[2CY", ["aX  Y"]),
+        ("abc\x1b[GX\x1b[3GZ", ["XbZ"]),
+        ("one\ntwo\x1b[A\rONE\x1b[B\r\x1b[2KTWO\n", ["one", "ONE", "TWO"]),
+        ("one\ntwo\nthree\x1b[A\r\x1b[JTWO\n", ["one", "two", "TWO"]),
+        ("a\n\x1b[A\rb\nc\nd\x1b[2A\r\x1b[Je\n", ["a", "b", "e"]),  # c and d were erased
         ("\x1b[3;4Hx\x1b[9999999999y", ["x"]),
         ("größe \U0001f600\n", ["größe \U0001f600"]),
         (b"\xff\n", ["�"]),
