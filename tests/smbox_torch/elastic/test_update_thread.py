@@ -14,7 +14,7 @@ from smbox_torch.optimizer.stats import Recorder
 class Clock(threading.local):
     """Stands still in each thread, unless that thread advances it."""
 
-    now_s = 0.0
+    now_s = 100.0
 
     def monotonic(self) -> float:
         return self.now_s

@@ -98,6 +98,17 @@ def test_stages_that_wait_learn_at_once_of_impossible_arguments(
     assert all(".members" in each for each in left(box, name))
 
 
+class Sparse(nn.Module):
+    def forward(self, x):
+        return x.to_sparse()
+
+
+def test_a_sparse_output_is_refused(node, name):
+    with pytest.raises(ConfigError, match=r"a dense tensor, not torch\.sparse_coo"):
+        made(node, 0, name, [Sparse])
+    assert all(".members" in each for each in left(node, name))
+
+
 def tied() -> list[nn.Module]:
     layers = [nn.Linear(5, 5), nn.Linear(5, 5)]
     layers[1].weight = layers[0].weight

@@ -51,6 +51,14 @@ def test_a_refusal_that_is_passed_on_contains_no_other_one():
     assert Refusal.of(lost, 1) == Refusal("ended", "", 0, "failed")
 
 
+def test_a_timeout_at_one_stage_is_one_at_the_others():
+    refusal = Refusal.of(RequestTimeoutError("stage 2 did not respond"), 1)
+    assert refusal == Refusal("late", "stage 1: stage 2 did not respond", 1, "failed")
+    error = refusal.error(None)
+    assert isinstance(error, RequestTimeoutError)
+    assert error.message == refusal.text
+
+
 def test_a_refusal_that_came_before_a_stage_looked_is_read(node, name, left):
     """Stage 1 sees that stage 0 has come, and refuses at once: its arguments are invalid."""
     first = team_of(node, name, 2, rank=0, lease_s=LEASE_S)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from smbox.errors import RegionFreedError, WorkerLostError
-from smbox_torch.pipeline.ring import HEADER_NBYTES, Header, Reader, TensorSpec
+from smbox_torch.pipeline.ring import HEADER_NBYTES, Header, Reader, TensorSpec, Writer
 from smbox_torch.pipeline.stage_exit import StageExit
 
 SPEC = TensorSpec((4, 3), "float32")
@@ -56,12 +56,30 @@ class Freed:
         return WorkerLostError("lost", peer=peer, otherwise=otherwise)
 
 
-def test_a_reader_whose_ring_was_freed_was_counted_as_dead():
+class FreedCounter:
+    @property
+    def value(self):
+        raise RegionFreedError("freed")
+
+
+@pytest.fixture
+def reader():
     box = SimpleNamespace(
         create=lambda name, nbytes, _: SimpleNamespace(name=name, nbytes=nbytes),
-        counter=lambda _: None,
+        counter=lambda _: FreedCounter(),
     )
-    reader = Reader(box, "ring", SPEC, 2, Freed(), 0)
+    return Reader(box, "ring", SPEC, 2, Freed(), 0)
+
+
+def test_a_reader_whose_ring_was_freed_was_counted_as_dead(reader):
     with pytest.raises(WorkerLostError) as lost:
         reader.peek()
     assert lost.value.facts == {"peer": 0, "otherwise": StageExit(1, "died")}
+
+
+def test_a_writer_whose_rings_were_freed_without_a_report_lost_a_reader_that_left(reader):
+    box = SimpleNamespace(counter=lambda _: None)
+    ring = SimpleNamespace(name="ring", nbytes=0)  # full
+    with pytest.raises(WorkerLostError) as lost:
+        Writer(box, ring, Freed(), reader).send(Header(0, True, 0, 0, 0, True), None)
+    assert lost.value.facts == {"peer": 0, "otherwise": StageExit(0, "left")}

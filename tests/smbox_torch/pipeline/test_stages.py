@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 import pytest
 
-from smbox.errors import RequestTimeoutError, WorkerLostError
+from smbox.errors import ConfigError, RequestTimeoutError, WorkerLostError
 from smbox.member_record import Record
 from smbox_torch.pipeline.building import leave
+from smbox_torch.pipeline.stage_exit import StageExit
 from smbox_torch.pipeline.stages import Stages
 from smbox_torch.workers.joining import team_of
 
@@ -149,6 +150,36 @@ def test_a_stage_that_left_just_before_its_end_has_left_and_not_died(node, name,
             patch.setattr(Record, "is_known_dead", leave_and_end)
             with pytest.raises(RequestTimeoutError):
                 stages.wait_for_region(f"{name}.never", 0)
+
+
+def test_what_a_stage_did_just_before_the_deadline_is_found(node, name):
+    class Counter:
+        values = [RequestTimeoutError("not yet"), 5]
+
+        def wait(self, *_, **__):
+            found = self.values.pop(0)
+            if isinstance(found, Exception):
+                raise found
+            return found
+
+    with stage_1(node, name, timeout_s=0.0) as stages:
+        assert stages.wait_for_counter(Counter(), 5, 2) == 5
+
+
+def test_a_stage_that_others_count_as_dead_is_asked_whether_it_was_stopped(node, name):
+    with stage_1(node, name) as stages:
+        error = stages.lost_error(0, StageExit(1, "died"))
+    assert "counted stage 1, this one, as dead" in str(error)
+
+
+def test_a_worker_more_than_there_are_stages_is_refused(node, name):
+    teams = [team_of(node, name, 1, lease_s=LEASE_S)]
+    with pytest.warns(UserWarning, match="worker 2 of the run"):
+        teams.append(team_of(node, name, 1, lease_s=LEASE_S))
+    with pytest.raises(ConfigError, match="all stages are taken"):
+        Stages(node, teams[1], 1, LONG_S)
+    for team in teams:
+        team.leave()
 
 
 def test_the_last_stage_ignores_a_region_whose_name_has_a_number_of_no_stage(box, name):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from smbox import Box, Region
-from smbox.errors import ConnectError
+from smbox.errors import ConnectError, RequestTimeoutError
+from smbox_torch.sandblaster.coordinator_lease import CoordinatorWatch
 from smbox_torch.sandblaster.scheduler import PortionScheduler
 from smbox_torch.sandblaster.tickets import Tickets
 
@@ -63,6 +64,40 @@ def test_a_report_that_comes_right_after_the_look_is_not_missed(begun, monkeypat
 
     monkeypatch.setattr(Region, "get", report_behind)
     assert [report.rank for report in scheduler.reports(0.5)] == [0]
+    scheduler.close()
+
+
+def test_a_node_that_is_slow_while_a_worker_joins_is_asked_again(begun, node, run, monkeypatch):
+    scheduler, _ = begun(1, 1)
+    attach, silence = node.attach, [RequestTimeoutError("no reply")]
+
+    def attach_late(*args, **options):
+        if silence:
+            raise silence.pop()
+        return attach(*args, **options)
+
+    monkeypatch.setattr(node, "attach", attach_late)
+    assert Tickets(node, run, 0, WAIT_S).draw() is not None
+    silence.append(RequestTimeoutError("no reply"))
+    with pytest.raises(RequestTimeoutError, match="no reply"):
+        Tickets(node, run, 0, 0.0)
+    scheduler.close()
+
+
+def test_a_worker_waits_on_while_the_coordinator_lives(node, run, monkeypatch):
+    """A round that begins after a poll of the coordinator's lease has a ticket."""
+    scheduler = PortionScheduler(node, run, 1, 1, 3, "float32")
+    scheduler.open()
+    worker, lost = Tickets(node, run, 0, WAIT_S), CoordinatorWatch.lost
+
+    def begin_round(watch):
+        monkeypatch.undo()
+        scheduler.begin()
+        return lost(watch)
+
+    monkeypatch.setattr(CoordinatorWatch, "poll_s", 0.0)
+    monkeypatch.setattr(CoordinatorWatch, "lost", begin_round)
+    assert worker.draw().portion == 0
     scheduler.close()
 
 
