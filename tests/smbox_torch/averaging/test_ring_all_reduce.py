@@ -86,6 +86,18 @@ def test_a_frozen_parameter_is_not_decayed():
     assert q.tolist() == [0.25, 0.25]
 
 
+def test_after_equally_many_steps_nothing_is_copied_and_gradients_stay():
+    p, q = (torch.nn.Parameter(torch.ones(2)) for _ in range(2))
+    sgd = torch.optim.SGD([p, q], lr=0.5)
+    with RingAllReduce(sgd, world=World()) as optimizer:
+        with optimizer.join():
+            q.sum().backward()
+            optimizer.step()
+        assert optimizer.stats().exchanges == 1
+    assert p.grad is None
+    assert q.grad.tolist() == [1, 1]
+
+
 def test_workers_equal_the_replay_and_each_other():
     addresses, met = [""] * 3, threading.Barrier(3)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
@@ -153,17 +154,16 @@ def test_a_stage_that_left_just_before_its_end_has_left_and_not_died(node, name,
 
 
 def test_what_a_stage_did_just_before_the_deadline_is_found(node, name):
-    class Counter:
-        values = [RequestTimeoutError("not yet"), 5]
+    answers = [RequestTimeoutError("not yet"), 5]
 
-        def wait(self, *_, **__):
-            found = self.values.pop(0)
-            if isinstance(found, Exception):
-                raise found
-            return found
+    def wait(*_, **__) -> int:
+        found = answers.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
 
     with stage_1(node, name, timeout_s=0.0) as stages:
-        assert stages.wait_for_counter(Counter(), 5, 2) == 5
+        assert stages.wait_for_counter(SimpleNamespace(wait=wait), 5, 2) == 5
 
 
 def test_a_stage_that_others_count_as_dead_is_asked_whether_it_was_stopped(node, name):
