@@ -172,7 +172,6 @@ class Overlap:
         self._recorder = recorder
         self._exchange = exchange
         self._pending: Sequence[torch.Tensor] | None = None
-        self._is_in_flight = False
         self._is_exchange = False  # pending is from an exchange, not from load_state
 
     def begin(self) -> None:
@@ -186,7 +185,7 @@ class Overlap:
     def _note(self) -> None:
         """Note the move of an exchange that was begun."""
         self._pending = self._broadcast.tensors
-        self._is_in_flight = self._is_exchange = True
+        self._is_exchange = True
 
     def _note_begun(self) -> None:
         """Note the exchange in flight: an interrupt may have stopped ``begin`` before it."""
@@ -203,8 +202,7 @@ class Overlap:
         if not self.is_pending:
             return
         await_device(self._flat[0].flat)  # the gradient's time is no wait for the move
-        if self._is_in_flight:
-            self._arrive()
+        self._arrive()
         began_s = time.monotonic()
         moves, self._pending = self._pending, []  # first: an interrupt must not repeat them
         if moves:
@@ -227,7 +225,7 @@ class Overlap:
 
         Only the root knows how long the exchange took: count the time waited.
         """
-        if self._exchange is None and self._is_in_flight and self._is_exchange:
+        if self._exchange is None and self._pending is not None and self._is_exchange:
             self._recorder.exchange(took_s=took_s, nbytes=0)
 
     def finish(self) -> None:
@@ -249,9 +247,8 @@ class Overlap:
             raise
 
     def _forget(self) -> None:
-        self._pending = None
-        if self._is_in_flight:
-            self._is_in_flight = False
+        if self._pending is not None:
+            self._pending = None
             self._broadcast.release()
 
     @property
@@ -287,7 +284,7 @@ class Overlap:
             for number, place in enumerate(self._broadcast.tensors):
                 place.copy_(moves[number] if moves else torch.zeros_like(place))
             self._broadcast.publish()
-        self._pending, self._is_in_flight = self._broadcast.tensors, True
+        self._pending = self._broadcast.tensors
         self._is_exchange = False
 
     def close(self) -> None:

@@ -7,6 +7,8 @@ import pytest
 import torch
 
 from smbox.errors import WorkerLostError
+from smbox.testing.interrupts import interrupted
+from smbox_torch.elastic import overlap as overlap_module
 from smbox_torch.elastic.overlap import NoBroadcast, Overlap, ThreadedExchange
 from smbox_torch.hybrid.broadcast import HostBroadcast
 from smbox_torch.model.flat import FlatParameters
@@ -177,6 +179,20 @@ def test_a_wait_that_is_interrupted_forgets_nothing(monkeypatch):
     assert worker.x == [1.0] * 3
     overlap.settle()
     assert worker.x == [0.0] * 3
+
+
+def test_after_an_interrupt_at_any_line_of_begin_no_move_is_subtracted_unheard():
+    at, is_over = 0, False
+    while not is_over:
+        at += 1
+        worker = Worker()
+        moves = Told([worker.buffer])
+        moves.tensors[0].fill_(9.0)  # of an earlier exchange
+        one = Overlap([worker.buffer], moves, worker.recorder, None)
+        is_over = not interrupted(at, one.begin, (overlap_module.__file__,))
+        one.settle()
+        assert ("hear" in moves.calls) is (worker.x == [-8.0] * 3), at
+    assert moves.calls == ["hear", "used"]
 
 
 def test_a_state_holds_the_moves_and_leaves_them_pending():
