@@ -5,8 +5,10 @@ from __future__ import annotations
 import copy
 
 import numpy as np
+import pytest
 import torch
 
+from smbox.errors import ConfigError
 from smbox.testing.model_box import ModelBox
 from smbox_torch import EASGD
 
@@ -51,3 +53,17 @@ def test_a_state_that_is_loaded_in_an_evaluation_ends_it():
     opt.train()
     np.testing.assert_array_equal(weights(model), own)
     step(model, opt)
+
+
+@pytest.mark.parametrize("key", ["state", "param_groups"])
+def test_an_incomplete_state_of_the_inner_optimizer_changes_nothing(key: str):
+    model = torch.nn.Linear(2, 3)
+    opt = wrapped(model, ModelBox())
+    step(model, opt)
+    state, before = opt.state_dict(), weights(model)
+    del state["inner"][key]
+    state["parameters"]["float32"] += 1.0
+    with pytest.raises(ConfigError, match=key):
+        opt.load_state_dict(state)
+    np.testing.assert_array_equal(weights(model), before)
+    assert opt.steps == 1
