@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -30,6 +32,12 @@ def test_bfloat16_goes_by_ml_dtypes():
     assert array.dtype == ml_dtypes.bfloat16
     array[0] = 3.0
     assert tensor.tolist() == [3.0, -2.0]
+
+
+def test_bfloat16_without_ml_dtypes_is_refused(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    with pytest.raises(ConfigError, match=r"smbox\[bf16\]"):
+        as_array(torch.zeros(1, dtype=torch.bfloat16))
 
 
 def test_a_parameter_is_taken_as_its_data():

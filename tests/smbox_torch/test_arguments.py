@@ -212,6 +212,11 @@ def test_buffers_that_cannot_be_shared_stay_the_workers_own_or_are_refused(
     assert model.own is buffer
 
 
+def test_a_number_too_large_for_a_float_is_refused(node, run):
+    with pytest.raises(ConfigError, match="moving_rate is too large"):
+        made("EASGD", node, run, moving_rate=10**400)
+
+
 def test_nothing_is_wrapped_in_inference_mode(node, run):
     with torch.inference_mode(), pytest.raises(ConfigError, match="inference_mode"):
         made("EASGD", node, run)
@@ -219,12 +224,12 @@ def test_nothing_is_wrapped_in_inference_mode(node, run):
 
 def test_parts_of_one_tensor_that_share_no_element_are_parameters(node, run):
     memory = torch.arange(8.0).view(2, 4)
-    parts = [memory[0], memory[1, :2], memory[1, 2:]]
+    parts = [memory[0], memory[1, :2], memory[1, 2:], memory[0, 2:2]]
     parameters = [torch.nn.Parameter(part) for part in parts]
     halves = torch.zeros(3, 4)
     parameters += [torch.nn.Parameter(halves[:, at : at + 2]) for at in (0, 2)]
     with made("EASGD", node, run, optimizer=torch.optim.SGD(parameters, lr=0.1)):
-        assert [each.tolist() for each in parameters[:3]] == [each.tolist() for each in parts]
+        assert [each.tolist() for each in parameters[:4]] == [each.tolist() for each in parts]
 
 
 @pytest.mark.parametrize(

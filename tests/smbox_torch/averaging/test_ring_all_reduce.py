@@ -90,6 +90,8 @@ def test_after_equally_many_steps_nothing_is_copied_and_gradients_stay():
     p, q = (torch.nn.Parameter(torch.ones(2)) for _ in range(2))
     sgd = torch.optim.SGD([p, q], lr=0.5)
     with RingAllReduce(sgd, world=World()) as optimizer:
+        optimizer.weight = 3
+        assert optimizer.weight == 3.0
         with optimizer.join():
             q.sum().backward()
             optimizer.step()

@@ -1,15 +1,19 @@
 from __future__ import annotations
 
+import errno
 import io
+from types import SimpleNamespace
 
 import pytest
 import torch
 from rich.console import Console
 
+from smbox.errors import ConfigError
 from smbox_torch.demo.digits import Digits
 from smbox_torch.demo.report import baseline, draw, table
 from smbox_torch.demo.worker import Outcome, Settings
 from smbox_torch.optimizer.stats import Recorder
+from smbox_torch.picture import save
 
 
 def outcome(rank: int, center: float | None) -> Outcome:
@@ -45,6 +49,14 @@ def test_the_picture_is_written(tmp_path):
     path = tmp_path / "curves.png"
     draw([outcome(0, 0.75), outcome(1, None)], outcome(0, 0.5), path)
     assert path.read_bytes()[:4] == b"\x89PNG"
+
+
+def test_a_picture_that_finds_no_space_is_an_error_that_names_it(tmp_path):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(ConfigError, match=r"cannot be written: No space left.*p\.png"):
+        save(SimpleNamespace(savefig=full), tmp_path / "p.png", dpi=100)
 
 
 def test_one_process_trains_on_as_many_pictures():

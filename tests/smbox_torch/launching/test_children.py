@@ -18,6 +18,7 @@ from smbox_torch.launching.children import (
     described,
     end_all,
 )
+from smbox_torch.launching.workers import readable_stdin
 
 LONG_S = 60.0
 
@@ -196,3 +197,17 @@ def test_ends_are_worded():
     assert described(3) == "exit code 3"
     assert described(-9) == "signal SIGKILL"
     assert described(-99) == "signal 99"
+
+
+@pytest.mark.parametrize("reason", ["closed before", "closed", "another job"])
+def test_an_input_that_must_not_be_read_is_not_given_to_a_worker(reason, monkeypatch):
+    with monkeypatch.context() as patch:
+        if reason == "closed before":
+            patch.setattr(sys, "__stdin__", None)
+        elif reason == "another job":
+            patch.setattr(os, "isatty", lambda _: True)
+            patch.setattr(os, "tcgetpgrp", lambda _: os.getpgrp() + 1)
+        else:
+            patch.setattr(os, "isatty", lambda _: False)
+            patch.setattr("smbox_torch.launching.workers.STDIN", os.sysconf("SC_OPEN_MAX"))
+        assert readable_stdin() == subprocess.DEVNULL

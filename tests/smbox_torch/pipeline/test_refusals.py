@@ -49,6 +49,8 @@ def test_a_refusal_that_is_passed_on_contains_no_other_one():
     told = "stage 0 failed; its own error says why; start all stages again"
     lost = WorkerLostError(told, stage=0, how="failed")
     assert Refusal.of(lost, 1) == Refusal("ended", "", 0, "failed")
+    other = WorkerLostError("of no stage")
+    assert Refusal.of(other, 1) == Refusal("ended", f"WorkerLostError: {other}", 1, "failed")
 
 
 def test_a_timeout_at_one_stage_is_one_at_the_others():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import resource
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import EntryPoint
@@ -78,6 +79,15 @@ def test_json_has_the_same_with_bytes(plan):
     assert (first["method"], first["workers"]) == ("ring", 2)
     assert first["worker_out"] == pytest.approx(4 * 25_557_032)
     assert first["saturates"] == "compute"
+
+
+def test_a_number_of_parameters_needs_no_torchvision(plan, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torchvision", None)
+    refused = plan(TOLD).exception
+    assert isinstance(refused, ConfigError)
+    assert "smbox[vision]" in str(refused)
+    done = plan(TOLD.replace('name = "resnet50"', "parameters = 1048576"))
+    assert done.output.startswith("1048576 parameters: 4.0 MiB, batch 8")
 
 
 def test_the_plot_is_a_picture(plan, tmp_path: Path):
