@@ -8,7 +8,7 @@ import torch
 
 from smbox.errors import WorkerLostError
 from smbox.testing.interrupts import interrupted
-from smbox_torch.elastic import overlap as overlap_module
+from smbox_torch.elastic import overlap as overlap_module, update_thread
 from smbox_torch.elastic.overlap import NoBroadcast, Overlap, ThreadedExchange
 from smbox_torch.hybrid.broadcast import HostBroadcast
 from smbox_torch.model.flat import FlatParameters
@@ -193,6 +193,23 @@ def test_after_an_interrupt_at_any_line_of_begin_no_move_is_subtracted_unheard()
         one.settle()
         assert ("hear" in moves.calls) is (worker.x == [-8.0] * 3), at
     assert moves.calls == ["hear", "used"]
+
+
+def test_a_state_has_the_move_of_an_exchange_whose_begin_was_interrupted_at_any_line():
+    at, is_over = 0, False
+    while not is_over:
+        at += 1
+        worker = Worker()
+        worker.gate.set()
+        one = overlapped(worker)
+        files = (overlap_module.__file__, update_thread.__file__)
+        is_over = not interrupted(at, one.begin, files)
+        saved = one.state()
+        one.settle()
+        one.close()
+        assert (saved is None) is (worker.x == [1.0] * 3), at
+    assert saved is not None
+    assert at > 10
 
 
 def test_a_state_holds_the_moves_and_leaves_them_pending():
