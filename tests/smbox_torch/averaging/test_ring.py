@@ -199,7 +199,8 @@ def test_a_stranger_is_refused(frames: list[bytes]):
         stranger.send_multipart(frames)
         with pytest.raises(RemoteProtocolError):
             ring.broadcast(np.ones(1, np.float32), source=1)
-    ring.close()
+    for _ in range(2):  # an interrupt may have come after the first
+        ring.close()
 
 
 def test_impossible_places_are_refused():

@@ -89,6 +89,7 @@ def test_a_pipe_that_never_runs_dry_leaves_others_their_turn():
     assert pipe.read()
     assert refill.taken
     pipe.close()
+    assert not pipe.read()  # an event of the turn in which it was closed
     os.close(write_end)
 
 

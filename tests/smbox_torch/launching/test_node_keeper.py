@@ -11,7 +11,7 @@ import pytest
 
 from smbox.errors import ConfigError, ConnectError
 from smbox.memory.segment import Segment, listing, unlink
-from smbox_torch.launching import node_deaths
+from smbox_torch.launching import node_deaths, node_keeper
 from smbox_torch.launching.cluster import Plan
 from smbox_torch.launching.hosts import Host
 from smbox_torch.launching.local_host import LocalHost
@@ -58,6 +58,14 @@ def test_a_node_is_started_on_a_free_port_and_ends_with_its_launcher(keep):
     assert option(keeper, "--parent-pid") == str(os.getpid())
     assert option(keeper, "--memory") == "64MiB"
     assert notes == ["memory node: a warning"]
+
+
+def test_a_node_that_is_not_ready_in_time_is_given_up(keep, monkeypatch):
+    monkeypatch.setattr(node_keeper, "READY_S", 0.0)
+    keeper, _ = keep("import signal; signal.pause()")
+    with pytest.raises(ConnectError, match="not ready") as caught:
+        keeper.await_ready()
+    assert caught.value.facts == {"timeout_s": 0.0}
 
 
 @pytest.mark.usefixtures("foreign_memnode")

@@ -122,6 +122,7 @@ def test_a_count_of_an_earlier_launch_is_not_that_of_a_worker_that_just_joins(bo
         each.progress = 1000
         each.leave()
     one, others, seen = team_of(box, "run", None, env=STARTED), [], Member.seen.fget
+    assert one.without_earlier(np.array([1000, 1000])).tolist() == [0, 0]
     ranks = ["1"]
 
     def seen_before_another_joins(member: Member) -> View:
