@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from smbox.errors import ConfigError
+from smbox import Region
+from smbox.errors import ConfigError, ConnectError
 from smbox.testing.model_box import ModelBox
 from smbox.testing.quadratic import LR, Descent, start
 from smbox_torch.hybrid.hybrid import HybridSGD
@@ -261,3 +262,29 @@ def test_a_group_that_loads_a_state_reports_the_steps_that_the_center_has(
         begun.append(each(members, work)[0])
     assert saved["steps"] == 4
     assert begun == [0, 0, saved["shared"]]
+
+
+def test_a_group_does_not_report_the_steps_of_an_exchange_that_failed(
+    worlds, open_box, monkeypatch
+):
+    for name, value in ("RANK", "0"), ("WORLD_SIZE", "1"), ("RUN_ID", "one"):
+        monkeypatch.setenv(f"SMBOX_{name}", value)
+
+    def lost(*_, **__):
+        raise ConnectError("no node answers")
+
+    begun = []
+    for steps in 1, 0:
+        x = torch.nn.Parameter(torch.from_numpy(start()))
+        settings = {"period": 2, "overlap": True, "world": worlds(1, 1)[0]}
+        one = HybridSGD(torch.optim.SGD([x], lr=LR), open_box(), "run", **settings)
+        begun.append(one.steps)
+        descent = Descent(0, x, one)
+        descent.run(steps)
+        if steps:
+            with monkeypatch.context() as patch:
+                patch.setattr(Region, "elastic", lost)
+                with pytest.raises(ConnectError):
+                    descent.run(2)  # the first of them begins an exchange
+        one.close(exchange=False)
+    assert begun == [0, 0]
