@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from smbox.array import register_adapter
 from smbox.errors import ConfigError
 
-__all__ = ["as_array", "dtype_name", "register", "saved"]
+__all__ = ["as_array", "bytes_of", "dtype_name", "register", "saved"]
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -58,6 +58,13 @@ def _bfloat16(data: torch.Tensor) -> NDArray[Any]:
         raise ConfigError("bfloat16 needs ml_dtypes: pip install 'smbox[bf16]'") from missing
     bits: NDArray[np.int16] = data.view(torch.int16).numpy()
     return bits.view(ml_dtypes.bfloat16)
+
+
+def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the elements as ``u8[n]`` on the CPU; nothing is copied if they are contiguous."""
+    data = tensor.detach().cpu().contiguous()
+    flat = data.as_strided((data.numel(),), (1,))  # a single element may have another stride
+    return flat.view(torch.uint8)
 
 
 def saved(array: NDArray[Any]) -> torch.Tensor:

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 
 import torch
 
+from smbox_torch.adapter import bytes_of
+
 __all__ = ["digest"]
 
 
@@ -14,6 +16,5 @@ def digest(tensors: Iterable[torch.Tensor]) -> int:
     """Return a checksum of the tensors' bytes, in order; one pass over them."""
     found = 0
     for tensor in tensors:
-        data = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-        found = zlib.crc32(data.numpy().data, found)
+        found = zlib.crc32(bytes_of(tensor).numpy().data, found)
     return found

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from smbox import Box, Counter, Region
 from smbox.errors import RegionFreedError, RegionNotFoundError, WorkerLostError
-from smbox_torch.adapter import dtype_name
+from smbox_torch.adapter import bytes_of, dtype_name
 from smbox_torch.pipeline.stage_exit import StageExit, message_count
 from smbox_torch.pipeline.stages import Stages
 
@@ -262,7 +262,7 @@ class Writer(_Ring):
         self.count += 1
 
     def _put(self, tensor: torch.Tensor) -> None:
-        data = tensor.detach().to("cpu").contiguous().reshape(-1).view(torch.uint8)
+        data = bytes_of(tensor)
         self._part(HEADER_NBYTES, data.numel()).put(data, signal=self._sent)
         self.nbytes += data.numel()
 

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from smbox import Box, Handle, Region
+from smbox_torch.adapter import bytes_of
 from smbox_torch.publishing import publication
 from smbox_torch.publishing.publication import HEAD_NBYTES, VERSION_NBYTES, Entry, Layout
 
@@ -93,7 +94,7 @@ def _pieces(
         if is_small:
             small.append(entry)
         elif _is_as_published(state[entry.name], entry):
-            yield entry.first, _bytes_of(state[entry.name]), False
+            yield entry.first, bytes_of(state[entry.name]), False
         else:
             yield entry.first, _gathered([entry], state), True
     if small:
@@ -107,10 +108,6 @@ def _is_as_published(tensor: torch.Tensor, entry: Entry) -> bool:
         and tensor.is_contiguous()
         and not tensor.is_neg()
     )
-
-
-def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().reshape(-1).view(torch.uint8)
 
 
 @torch.no_grad()
