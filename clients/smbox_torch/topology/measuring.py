@@ -5,6 +5,7 @@ worker w of W measures node (w + round) modulo max(W, N) of N. All workers put c
 then all get, so a full-duplex link carries at most one measurement in each direction.
 
     NAME.topology.members       the workers of the run, see smbox.join
+    NAME.topology.begin.S       barrier of the workers of start S; never freed
     NAME.topology.links.WxN     f64[W, N, COLUMNS]: the measurements; never freed
     NAME.topology.probe         u8[...] on each node: put and got in measurements; then freed
 """
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 from smbox import Box, Member, MemberInfo, Region, join
 from smbox.errors import ConnectError, RequestTimeoutError, SmboxError, WorkerLostError
 from smbox.head import check_prefix
+from smbox.member_record import hash_of
 from smbox_torch.boxes import check_box
 from smbox_torch.checks import seconds
 from smbox_torch.topology.links import COLUMNS, HOST, IS_LOCAL, Links
@@ -108,7 +110,7 @@ def measure(
         expected=world.world_size,
         launch=world.start_id,
     ) as member:
-        _gather(box, f"{name}.topology.begin.{world.restart}", member, world, timeout_s)
+        _gather(box, name, member, world, timeout_s)
         row = np.full((1, *shape[1:]), np.nan)
         rows[world.rank : world.rank + 1].put(row)  # replaces that of an earlier start
         error = _measure_all(world, boxes, name, member, row[0], timeout_s, link_timeout_s)
@@ -126,9 +128,13 @@ def measure(
 
 
 def _gather(box: Box, name: str, member: Member, world: World, timeout_s: float) -> None:
-    """Wait until all workers have joined: a meeting does not wait for workers that left."""
+    """Wait until all workers have joined: a meeting does not wait for workers that left.
+
+    Each start has its own barrier: a worker that was killed in a barrier counts as arrived.
+    """
+    barrier = f"{name}.topology.begin.{hash_of(world.start_id):x}"
     try:
-        box.barrier(name, world.world_size, timeout_s=timeout_s)
+        box.home_of(f"{name}.topology").barrier(barrier, world.world_size, timeout_s=timeout_s)
     except RequestTimeoutError as error:
         alive = member.read().alive()
         absent = [rank for rank in range(world.world_size) if rank not in alive]
