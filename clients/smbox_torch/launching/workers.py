@@ -69,7 +69,8 @@ class Workers:
             self._children.append(self._start(rank))
         with selectors.DefaultSelector() as selector:
             for agent in self.serving.agents:
-                listen(selector, agent)
+                if agent.exit_code is None:  # an earlier start may have lost it
+                    listen(selector, agent)
             for child in self._children:
                 listen(selector, child)
             for node in self.serving.nodes:

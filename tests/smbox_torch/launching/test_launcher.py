@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 import signal
 import subprocess
@@ -13,6 +14,7 @@ import psutil
 import pytest
 from rich.console import Console
 
+from smbox_torch.launching.children import Child, Lines, await_end
 from smbox_torch.launching.cluster import OnFailure, Plan, Run
 from smbox_torch.launching.display import Display
 from smbox_torch.launching.launcher import Launcher
@@ -128,6 +130,19 @@ def test_of_workers_that_ended_together_the_killed_one_failed_first():
     for fd in pidfds:
         os.close(fd)
     assert (workers.failed, workers.exit_code) == (1, -signal.SIGKILL)
+
+
+def test_workers_start_again_after_a_host_without_workers_is_lost():
+    agent = Child(["true"], {}, Lines(print))
+    assert not await_end([agent], math.inf)
+    done = os.eventfd(1)
+    child = SimpleNamespace(pidfd=done, own=[done], pipes=(), exit_code=0, reap=lambda: True)
+    display = Display([0], Console(file=io.StringIO()))
+    host = SimpleNamespace(command=["x"], is_lost=False, start=lambda *_, **__: child)
+    workers = Workers(Plan(["x"]), display, {}, Serving([host], [agent]), Run("r", "", 1), 1)
+    workers.watch()
+    os.close(done)
+    assert workers.failed is None
 
 
 def test_all_start_again_as_often_as_told(run, tmp_path: Path):
