@@ -211,11 +211,17 @@ class Boundary:
     def await_offer(
         box: Box, name: str, first: int, stages: Stages
     ) -> tuple[Boundary, Offer | Refusal]:
-        """Wait for the offer of stage ``first``; return its boundary and the offer."""
+        """Wait for the offer of stage ``first``; return its boundary and the offer.
+
+        An offer is not read if an earlier process of this stage has answered it.
+        """
+
+        def offer_of(generation: int) -> str | None:
+            prefix = f"{name}.{first}.{generation}"
+            return None if stages.exists(f"{prefix}.answer") else f"{prefix}.offer"
+
         while True:
-            generation, region = stages.wait_for_offer(
-                first, lambda generation: f"{name}.{first}.{generation}.offer"
-            )
+            generation, region = stages.wait_for_offer(first, offer_of)
             with contextlib.suppress(RegionFreedError):  # a refusal replaces it
                 message = _read(region)
                 break

@@ -99,12 +99,19 @@ class Stages:
         """Return whether a living process has a stage now."""
         return not self._team.member.read().is_free(stage)
 
-    def wait_for_offer(self, stage: int, name: Callable[[int], str]) -> tuple[int, Region]:
+    def exists(self, name: str) -> bool:
+        """Return whether a region exists; False also if the node does not answer at once."""
+        return self._attach(name, 0.0) is not None
+
+    def wait_for_offer(
+        self, stage: int, name: Callable[[int], str | None]
+    ) -> tuple[int, Region]:
         """Wait for a region that a stage creates while the pipeline is built.
 
         Args:
             stage: the stage that creates the region.
-            name: function that returns the region's name for the generation of that stage.
+            name: function that returns the region's name for the generation of that stage, or
+                None while the region must not be read.
 
         Returns:
             The generation of that stage, and the region.
@@ -118,11 +125,13 @@ class Stages:
             view = self._team.member.read()
             # A stage that has left may have left a refusal as its offer.
             is_missing = view.is_free(stage) and not view.has_left(stage)
-            if is_missing or stage in self._team.never_came():  # messages of earlier starts
+            is_missing |= stage in self._team.never_came()  # messages of earlier starts
+            generation = self.generation(stage)
+            offer = None if is_missing else name(generation)
+            if offer is None:
                 time.sleep(min(limit_s, START_POLL_S))
                 return None
-            generation = self.generation(stage)
-            region = self._attach(name(generation), limit_s)
+            region = self._attach(offer, limit_s)
             return None if region is None else (generation, region)
 
         return self._wait(stage, attempt)

@@ -104,6 +104,20 @@ def test_a_message_is_read_only_in_the_start_that_it_belongs_to(node, name, rest
         team.leave()
 
 
+def test_an_offer_that_an_earlier_process_of_the_stage_has_answered_is_not_read(node, name):
+    """Stage 0 raises the answer soon: whoever answered again would share its rings."""
+    first = team_of(node, name, 2, rank=0, lease_s=LEASE_S)
+    boundary = Boundary(node, name, 0, first.member.seen.generation(0))
+    boundary.offer(Offer(Settings(2, 4, "1f1b", 2), (4, 2), "float32"))
+    boundary.refuse_upstream(Refusal("ended", "KeyboardInterrupt: ", 1, "failed"))
+    second = team_of(node, name, 2, rank=1, lease_s=LEASE_S)
+    with pytest.raises(RequestTimeoutError, match="stage 0 did not respond"):
+        Boundary.await_offer(node, name, 0, Stages(node, second, 2, 0.05))
+    boundary.free()
+    for team in (first, second):
+        team.leave()
+
+
 def test_two_neighbours_that_refuse_at_once_leave_no_message(node, name, left, monkeypatch):
     """Stage 1 answers while stage 0, too, finds that stage 2 was lost."""
     first, second = (team_of(node, name, 3, rank=rank, lease_s=LEASE_S) for rank in range(2))

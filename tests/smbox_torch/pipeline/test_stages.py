@@ -134,6 +134,9 @@ def test_a_node_that_is_silent_for_a_poll_ends_no_wait(node, name, monkeypatch):
 
     with stage_1(node, name) as stages:
         monkeypatch.setattr(node, "attach", attach_late)
+        assert not stages.exists(made.name)
+        assert stages.exists(made.name)
+        silence.append(RequestTimeoutError("no reply to attach in time"))
         assert stages.wait_for_region(made.name, 2).address == made.address
 
 
