@@ -167,9 +167,13 @@ def _await_board(box: Any, name: str, timeout_s: float) -> Any:
     while True:
         try:
             return box.attach(f"{name}.board", timeout_s=min(POLL_S, left_s(deadline_s)))
-        except RegionNotFoundError:
-            if left_s(deadline_s) <= 0.0 or has_ended(box, name):
-                raise
+        except RegionNotFoundError as error:
+            if has_ended(box, name):
+                message = "the run has ended: only its result, NAME.x, is left"
+                raise RegionNotFoundError(message, name=name) from error
+            if left_s(deadline_s) <= 0.0:
+                message = "no coordinator has started a run of this name"
+                raise RegionNotFoundError(message, name=name) from error
         except RequestTimeoutError:
             if left_s(deadline_s) <= 0.0:
                 raise

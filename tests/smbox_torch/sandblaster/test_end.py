@@ -91,11 +91,11 @@ def test_the_end_frees_all_but_x_and_waiting_workers_stop_at_once(
     assert names_of(box, run) == [f"{run}.x"]
     optimizer.close()
     began_s = time.monotonic()
-    with pytest.raises(RegionNotFoundError):
+    with pytest.raises(RegionNotFoundError, match="has ended"):
         SandblasterWorker(box, [x.requires_grad_()], run, rank=0, timeout_s=WAIT_S)
     assert time.monotonic() - began_s < WAIT_S / 4
     box.free(optimizer.vectors.x)
-    with pytest.raises(RegionNotFoundError):  # another run may begin
+    with pytest.raises(RegionNotFoundError, match="no coordinator"):  # one may begin
         SandblasterWorker(box, [x], run, rank=0, timeout_s=0.05)
 
 
