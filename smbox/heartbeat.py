@@ -139,10 +139,15 @@ class Holder:
         mine = self._place if self._lease.is_held else None
         return self._roster.read(mine=mine, deaths=deaths, deadline_s=deadline_s)
 
-    def _begin(self, deadline_s: float | None = None) -> None:
-        """Write the record of a place that was just taken, and start to renew its lease."""
+    def _begin(self, lease: Lease, deadline_s: float | None = None) -> None:
+        """Write the record of a place that was just taken, and start to renew its lease.
+
+        Raises LeaseLostError, and begins no renewals, if the lease was lost meanwhile.
+        """
+        self._lease = lease
         self._record = Record.own(launch=self._launch, restart=self._restart)
         self._write_record(deadline_s)
+        lease.check(deadline_s=deadline_s)
         keep(self)
         self.memory.before_close(self._close)
 

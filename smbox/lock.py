@@ -95,9 +95,7 @@ class Lock(Holder):
         lease = Lease(self._roster.place(_PLACE), self._lease.lease_s)
         try:  # not a context manager: an interrupt in its end would leave the lock taken
             self._take(lease, wanted_s, deadline_s)
-            self._lease = lease
-            self._begin(deadline_s)
-            lease.check(deadline_s=deadline_s)
+            self._begin(lease, deadline_s)
             return lease.generation  # noqa: TRY300 - nothing may interrupt after the block
         except BaseException:
             if lease.is_held:  # otherwise another thread may hold the lock by this object

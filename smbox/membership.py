@@ -66,7 +66,7 @@ class Member(Holder):
         """Take the rank free in a generation; False: another was faster. Errors: ``leave``."""
         is_taken = self._lease.take(generation, [progress, 0])
         if is_taken:
-            self._begin()  # from now on the others wait for it: their words are final
+            self._begin(self._lease)  # from now on others wait for it: their words are final
             view = self.seen
             self._set(_MEETINGS, meeting.first_word(view.meetings()[view.is_alive]))
         return is_taken

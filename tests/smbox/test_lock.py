@@ -12,10 +12,8 @@ import time
 import pytest
 
 from smbox import heartbeat
-from smbox.errors import ConfigError, LeaseLostError, RequestTimeoutError, TransportError
+from smbox.errors import ConfigError, LeaseLostError, RequestTimeoutError
 from smbox.lease import Lease, expire
-from smbox.member_record import Record
-from smbox.roster import Roster
 
 LEASE_S = 0.6
 WAIT_S = 60.0
@@ -206,93 +204,6 @@ def test_a_holder_whose_record_is_not_there_yet_is_kept_for_its_own_lease(box):
         waiter.acquire(timeout_s=1.0)
 
 
-def failing(error):
-    """Return a verb that fails."""
-
-    def fail(*_, **__):
-        raise error("the node did not answer")
-
-    return fail
-
-
-def test_an_acquire_that_fails_half_way_holds_nothing(box, monkeypatch):
-    lock = lock_of(box, lease_s=600.0)
-    with monkeypatch.context() as during:
-        during.setattr(Roster, "write", failing(TransportError))
-        with pytest.raises(TransportError):
-            lock.acquire()
-    assert not lock.is_held
-    with lock_of(box):
-        pass
-
-
-def test_an_acquire_whose_record_is_not_answered_has_the_lock(box, monkeypatch):
-    """The next renewal writes the record."""
-    with monkeypatch.context() as during:
-        during.setattr(Roster, "write", failing(RequestTimeoutError))
-        lock = lock_of(box, lease_s=600.0)
-        assert lock.acquire() == lock.fence == 1
-    lock.beat()
-    assert lock.holder().pid == os.getpid()
-
-
-def test_an_acquire_whose_lease_ends_before_it_returns_has_not_the_lock(box, monkeypatch):
-    def slow(*_, **__):
-        monkeypatch.undo()
-        lock_of(box).acquire()
-
-    lock = lock_of(box, lease_s=1e-9)
-    monkeypatch.setattr(Roster, "write", slow)
-    with pytest.raises(LeaseLostError, match="another process took"):
-        lock.acquire()
-    assert not lock.is_held
-
-
-def test_a_join_that_fails_half_way_holds_nothing(box, join, monkeypatch):
-    with monkeypatch.context() as during:
-        during.setattr(Roster, "write", failing(RequestTimeoutError))
-        with pytest.raises(RequestTimeoutError, match="did not answer"):
-            join(box, lease_s=600.0)
-    with join(box) as member:
-        assert (member.rank, member.count) == (0, 1)
-
-
-def test_a_join_that_cannot_look_at_the_others_holds_nothing(box, join, monkeypatch):
-    write = Roster.write
-
-    def fail(*_arguments, **_settings):
-        raise RequestTimeoutError("the node did not answer", op="get", outcome="none")
-
-    def write_and_fail_then(*arguments, **settings):
-        write(*arguments, **settings)
-        monkeypatch.setattr(Roster, "read", fail)
-
-    with monkeypatch.context() as during:
-        during.setattr(Roster, "write", write_and_fail_then)
-        with pytest.raises(RequestTimeoutError, match="did not answer"):
-            join(box, lease_s=600.0)
-    monkeypatch.undo()
-    with join(box) as member:
-        assert (member.rank, member.count) == (0, 1)
-
-
 def test_a_wait_that_would_never_be_over_is_refused(box):
     with lock_of(box), pytest.raises(ConfigError, match="number of seconds"):
         lock_of(box).acquire(timeout_s=math.nan)
-
-
-def test_who_is_interrupted_while_acquiring_holds_nothing(box, monkeypatch):
-    def interrupted(**_):
-        raise KeyboardInterrupt
-
-    first, second = lock_of(box, lease_s=WAIT_S), lock_of(box)
-    with monkeypatch.context() as patch:
-        patch.setattr(Record, "own", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            first.acquire()
-    assert not first.is_held
-    assert first.holder() is None
-    second.acquire(timeout_s=0.0)
-    second.release()
-    first.acquire(timeout_s=0.0)
-    first.release()
