@@ -242,7 +242,7 @@ class Roster:
         try:
             self.memory.attach(self._places.name, timeout_s=timeout_s)
         except SmboxError:
-            self._mutex.holding(None, self._watch.forget)
+            self._watch.forget()  # without the mutex, which a read may hold for long
             raise
 
     def _look(self, mine: int | None, deadline_s: float | None, *, deaths: bool) -> View:

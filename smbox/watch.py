@@ -23,7 +23,10 @@ class Watch:
         self._observed_s = -math.inf
 
     def forget(self) -> None:
-        """Restart all measurements at the next observation, for example after a failed read."""
+        """Restart all measurements at the next observation, for example after a failed read.
+
+        Another thread may be observing: then it restarts them, or its next observation does.
+        """
         self._observed_s = -math.inf
 
     def observe(
@@ -42,8 +45,8 @@ class Watch:
             lease_s: lease duration of each word in seconds, ``[count]``.
             now_s: monotonic time after the read.
         """
-        is_new = (words != self._words) | (now_s - self._observed_s > lease_s)
+        quiet_s, self._observed_s = now_s - self._observed_s, now_s  # before a late ``forget``
+        is_new = (words != self._words) | (quiet_s > lease_s)
         self._since_s[is_new] = now_s
         self._words[:] = words
-        self._observed_s = now_s
         return now_s - self._since_s > lease_s

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 
 import pytest
@@ -88,6 +89,27 @@ def test_nobody_expires_while_the_node_does_not_answer(box, join, die, monkeypat
         with pytest.raises(RequestTimeoutError):
             observer.ask_node(0.01)
         assert observer.read().alive() == [0]
+
+
+def test_who_asks_the_node_does_not_wait_for_a_read_of_another_thread(box, monkeypatch):
+    observer, failed = Roster(box, "run"), []
+
+    def ask():
+        with pytest.raises(RequestTimeoutError, match="did not answer"):
+            observer.ask_node(0.01)
+        failed.append(True)
+
+    def get(*_, **__):
+        asking = threading.Thread(target=ask)
+        asking.start()
+        asking.join(WAIT_S)
+        assert failed
+        silent()
+
+    monkeypatch.setattr(box, "attach", silent)
+    monkeypatch.setattr(Region, "get", get)
+    with pytest.raises(RequestTimeoutError):
+        observer.read()
 
 
 def test_a_join_ends_when_the_node_does_not_answer(box, join, die, monkeypatch):
