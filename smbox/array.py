@@ -7,7 +7,8 @@ An argument is one of
 - Python numbers and nested lists of them, which have no dtype.
 
 The first three must have the region's dtype. Numbers are converted to it, as in numpy: integers
-must be exact; floats are rounded to the region's float dtype, and must not overflow it.
+must be exact, and of at most 64 bits; floats are rounded to the region's float dtype, and must
+not overflow it.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ _NO_ARRAY = (
     "no array: give a numpy array, a buffer, numbers, or a type with a registered adapter"
     " (for torch tensors: import smbox_torch; for others: smbox.register_adapter)"
 )
+_NO_FIT = "these numbers do not fit the dtype: give an array of it"
 
 
 def register_adapter(kind: type | str, adapter: Adapter) -> None:
@@ -185,6 +187,8 @@ def _untyped(value: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
         raise TypeError(f"{type(value).__name__}: {_NO_ARRAY} ({error})") from error
     if found.size == 0:
         return found.astype(dtype)
+    if found.dtype == object and all(isinstance(each, int) for each in found.flat):
+        raise LayoutMismatchError(_NO_FIT, region=str(dtype))  # beyond 64 bits
     if found.dtype.kind not in "biuf":
         raise TypeError(f"{type(value).__name__}: {_NO_ARRAY}")
     with np.errstate(all="ignore"):
@@ -195,8 +199,5 @@ def _untyped(value: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
         is_same_kind = (found.dtype.kind == "b") == (dtype.kind == "b")
         fits = is_same_kind and taken.tolist() == np.array(value, object).tolist()
     if not fits:
-        raise LayoutMismatchError(
-            "these numbers do not fit the dtype: give an array of it",
-            region=str(dtype),
-        )
+        raise LayoutMismatchError(_NO_FIT, region=str(dtype))
     return taken

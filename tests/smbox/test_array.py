@@ -170,6 +170,9 @@ def test_numbers_take_bfloat16():
         ([-(2**63), 1], "float16"),
         (2**63 + 1, "float32"),
         (257, ml_dtypes.bfloat16),
+        (10**30, "int64"),
+        ([10**30, 1], "float64"),
+        pytest.param(10**400, "float32", id="400 digits"),
         ([2**53 + 1, 1.0], "int64"),  # numpy makes floats of both, and rounds the first
     ],
 )
