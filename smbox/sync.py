@@ -236,12 +236,9 @@ def _arrived_at(arrival: Handle[Words] | None) -> int:
     """Return the generation of an arrival, or _NEVER if it is not known to have happened.
 
     An arrival that timed out may have happened: it was sent before its withdrawal, and may have
-    opened the barrier.
+    opened the barrier. An arrival that failed raises its error.
     """
-    try:
-        return _generation(arrival.result()) if arrival and arrival.done() else _NEVER
-    except SmboxError:
-        return _NEVER
+    return _generation(arrival.result()) if arrival and arrival.done() else _NEVER
 
 
 def _timeout(info: RegionInfo, timeout_s: float, found: Words | None) -> RequestTimeoutError:

@@ -12,7 +12,12 @@ from types import SimpleNamespace
 import pytest
 
 from smbox import sync
-from smbox.errors import ConfigError, LayoutMismatchError, RequestTimeoutError
+from smbox.errors import (
+    ConfigError,
+    LayoutMismatchError,
+    RegionFreedError,
+    RequestTimeoutError,
+)
 from smbox.memory.kernels import BarrierWord, KernelCode
 from smbox.memory.layout import RegionKind
 from smbox.paths.pair import PathPair
@@ -142,3 +147,21 @@ def test_an_arrival_that_comes_late_but_opens_the_barrier_has_met(box, held, bef
         before(KernelCode.WITHDRAW, stack.close)
         assert box.barrier("one", 1, timeout_s=0.01) == 1
     assert words(box, "one")[: BarrierWord.MEMBERS] == [2, 0, 1]
+
+
+def test_an_arrival_that_fails_meanwhile_tells_its_error(box, held, before):
+    """It is queued at a held stripe until the timeout, and the barrier is freed then."""
+    with pytest.raises(RequestTimeoutError):
+        box.barrier("gone", 2, timeout_s=0.0)
+    info = next(info for info in box.regions() if info.name == "gone")
+    region = SimpleNamespace(info=info)
+    with ExitStack() as stack:
+        stack.enter_context(held(region))
+
+        def free():
+            stack.close()
+            box.free(info)
+
+        before(KernelCode.WITHDRAW, free)
+        with pytest.raises(RegionFreedError):
+            box.barrier("gone", 2, timeout_s=0.01)
