@@ -43,11 +43,13 @@ def parser() -> argparse.ArgumentParser:
     """Build the parser of the command line."""
     command = argparse.ArgumentParser(
         prog="memnode",
+        add_help=False,  # argparse does not report that its output cannot be written
         description="Serve a shared parameter memory: named regions that live in /dev/shm.",
         epilog="Exit status: 0 stopped cleanly, 1 failed, 2 invalid arguments, "
         "3 memory owned by another node or not available, 4 address cannot be bound.",
     )
     add = command.add_argument
+    add("-h", "--help", action="store_true", help="show this help message and exit")
     add(
         "--bind",
         action="append",
@@ -146,6 +148,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         format="%(asctime)s %(levelname)s %(name)s %(message)s",
     )
     try:
+        if options.help:
+            _print(parser().format_help().rstrip())
+            return EXIT_CLEAN
         if options.version:
             from importlib import metadata  # noqa: PLC0415 - slow, and not needed by a node
 

@@ -139,7 +139,9 @@ def test_a_process_says_why_it_ends(capfd):
     assert listing(f"smbox.{name}") == []
 
 
-@pytest.mark.parametrize("arguments", [["--version"], ["--bind", "tcp://127.0.0.1:0"]])
+@pytest.mark.parametrize(
+    "arguments", [["--version"], ["--help"], ["--bind", "tcp://127.0.0.1:0"]]
+)
 def test_an_output_that_cannot_be_written_is_told_in_one_line(arguments):
     with open("/dev/full", "wb") as full:
         failed = subprocess.run(
