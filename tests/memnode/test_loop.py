@@ -21,7 +21,7 @@ from memnode.server import NodeServer
 from smbox.errors import LimitError, SegmentError
 from smbox.memory.node_memory import NodeMemory
 from smbox.memory.segment import listing, room_nbytes
-from smbox.wire.codec import Request, encode_request
+from smbox.wire.codec import Request, decode_reply, decode_request, encode_request
 from smbox.wire.messages import Empty
 from smbox.wire.ops import Op
 
@@ -52,6 +52,36 @@ def test_what_goes_wrong_between_messages_is_logged_and_survived(server, monkeyp
     monkeypatch.setattr(Node, "tick", tick)
     server.run()
     assert caplog.text.count("cannot run parked requests") == 1
+
+
+def test_a_message_that_cannot_be_handled_is_logged_and_survived(server, monkeypatch, caplog):
+    found, receive = [], Node.receive
+
+    def fail_at_the_first(node, connection, frames, **facts):
+        if decode_request(frames).request == 1:
+            raise ZeroDivisionError
+        return receive(node, connection, frames, **facts)
+
+    def send():
+        try:
+            with zmq.Context() as context, context.socket(zmq.DEALER) as peer:
+                peer.setsockopt(zmq.RCVTIMEO, int(WAIT_S * 1000))
+                peer.connect(server.addresses[0])
+                for number in (1, 2):
+                    peer.send_multipart(
+                        encode_request(Request(Op.PING, request=number, body=Empty()))
+                    )
+                found.append(decode_reply(peer.recv_multipart()).request)
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(Node, "receive", fail_at_the_first)
+    thread = threading.Thread(target=send)
+    thread.start()
+    server.run()
+    thread.join(WAIT_S)
+    assert found == [2]
+    assert caplog.text.count("cannot handle a message") == 1
 
 
 def test_a_long_walk_of_the_waits_is_not_repeated_for_each_message(server, monkeypatch):

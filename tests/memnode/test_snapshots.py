@@ -8,6 +8,7 @@ import pytest
 from memnode.reads import HELD_S, SLICE_NBYTES
 from smbox.memory.layout import STRIPE_NBYTES, Consistency, RegionState
 from smbox.memory.locks import LockFile
+from smbox.memory.segment import listing
 from smbox.wire.messages import Empty, Free
 from smbox.wire.ops import Op, Status
 
@@ -135,6 +136,16 @@ def test_a_long_snapshot_is_copied_in_slices_and_others_are_served(bench, peer):
     assert (copy.data.view(np.float32) == 3).all()
     assert other.reply().status is Status.OK
     assert peer.get(long, 4).tolist() == [1]
+
+
+def test_a_copy_whose_region_is_being_created_goes_with_its_channel(bench, peer):
+    long = peer.create("long", (2 * SLICE_NBYTES // 4,)).body.address
+    before = listing(f"smbox.{bench.name}.")
+    peer.begin(Op.SNAPSHOT, address=long, nbytes=2 * SLICE_NBYTES)
+    assert len(listing(f"smbox.{bench.name}.")) == len(before) + 1
+    assert copies(bench) == []
+    peer.hello()
+    assert listing(f"smbox.{bench.name}.") == before
 
 
 @pytest.mark.parametrize("ending", [Op.HELLO, Op.BYE])
