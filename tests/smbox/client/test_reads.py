@@ -5,6 +5,7 @@ import pytest
 
 from smbox.client.reads import TRIES_MAX
 from smbox.errors import (
+    AccessDeniedError,
     ConfigError,
     LayoutMismatchError,
     PeerLostError,
@@ -14,7 +15,7 @@ from smbox.errors import (
 from smbox.memory.layout import STRIPE_NBYTES, RegionState
 from smbox.memory.locks import LockFile
 from smbox.testing.faults import FaultScript
-from smbox.wire.codec import decode_request
+from smbox.wire.codec import decode_request, encode_reply, refuse
 from smbox.wire.ops import Op
 
 STRIPE = STRIPE_NBYTES // 4
@@ -230,3 +231,38 @@ def test_a_snapshot_of_a_region_that_is_freed_leaves_no_copy(node, boxes):
         region.get(snapshot=True)
     assert requests_of(node, Op.SNAPSHOT)
     assert len(node.memory.regions) == 0
+
+
+def refusing(node, monkeypatch, count):
+    """Let the node refuse the next GET requests, this many."""
+    receive, left = node.node.receive, [AccessDeniedError("no reads")] * count
+
+    def refuse_reads(connection, frames, *, now_s):
+        request = decode_request(frames)
+        if request.op is not Op.GET or not left:
+            return receive(connection, frames, now_s=now_s)
+        return [(connection, encode_reply(refuse(request, left.pop())))]
+
+    monkeypatch.setattr(node.node, "receive", refuse_reads)
+
+
+def test_a_read_that_was_refused_stores_no_later_reply(node, boxes, monkeypatch):
+    box, out = boxes(), np.zeros(COUNT, np.float32)
+    region = box.create("r", init=ONES)
+    refusing(node, monkeypatch, 1)
+    with pytest.raises(AccessDeniedError):
+        region.get(out=out)
+    assert region.version == 6  # the other replies came before this one
+    assert len(requests_of(node, Op.GET)) == 3
+    assert not out.any()
+
+
+def test_a_snapshot_whose_copy_cannot_be_read_leaves_none(node, boxes, monkeypatch):
+    """What is not in flight when the first refusal comes is not requested."""
+    region = boxes().create("r", shape=16 * STRIPE)
+    refusing(node, monkeypatch, 8)
+    with pytest.raises(AccessDeniedError):
+        region.get(snapshot=True)
+    assert len(requests_of(node, Op.SNAPSHOT)) == 1
+    assert 1 <= len(requests_of(node, Op.GET)) < 8
+    assert len(node.memory.regions) == 1

@@ -116,3 +116,12 @@ def test_who_is_told_that_a_message_was_lost_connects_again_at_once(script, aske
     script.move()
     assert len(script.wires) == 2
     assert script.wire.sent.popleft().op is Op.GET
+
+
+def test_a_timeout_tells_that_the_array_is_still_read(script, asked, monkeypatch):
+    monkeypatch.setattr("smbox.client.channel.RELEASE_S", 0.0)
+    work, _ = asked
+    script.wire.is_lent = True
+    with pytest.raises(RequestTimeoutError) as caught:
+        work.answer(0.0)
+    assert "do not reuse" in caught.value.facts["array"]
