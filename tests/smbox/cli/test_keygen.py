@@ -133,3 +133,9 @@ def test_a_client_that_cannot_be_authorised_has_no_key(tmp_path, capsys):
     assert raised.value.code == 2
     assert "cannot write keys" in capsys.readouterr().err
     assert [path.name for path in folder.iterdir()] == ["node.toml"]
+
+
+def test_a_folder_without_clients_tells_how_to_create_one(tmp_path, capsys):
+    with suppress(SystemExit):
+        main(["keygen", str(tmp_path)])
+    assert "--client NAME" in capsys.readouterr().out

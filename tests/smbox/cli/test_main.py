@@ -78,14 +78,20 @@ def test_a_wrong_option_is_a_usage_error(capsys):
 
 
 @pytest.mark.parametrize(
-    ("error", "expected"),
-    [(SegmentError("no memory"), 1), (KeyboardInterrupt(), 130)],
+    ("module", "step", "error", "expected"),
+    [
+        (regions, "connect", SegmentError("no memory"), 1),
+        (regions, "connect", KeyboardInterrupt(), 130),
+        (main, "build", KeyboardInterrupt(), 130),
+    ],
 )
-def test_what_ends_a_command_is_its_exit_code(capsys, monkeypatch, error, expected):
+def test_what_ends_a_command_is_its_exit_code(
+    capsys, monkeypatch, module, step, error, expected
+):
     def broken(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr(regions, "connect", broken)
+    monkeypatch.setattr(module, step, broken)
     code, _, err = run(capsys, "ls")
     assert code == expected
     assert "Traceback" not in err

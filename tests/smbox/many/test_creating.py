@@ -219,6 +219,20 @@ def test_attach_finds_the_region_in_place_of_one_freed_meanwhile(box, team, monk
     assert box.attach("w").get().tolist() == (-X).tolist()
 
 
+def test_attach_to_a_region_freed_meanwhile_ends_at_its_deadline(box, team, monkeypatch):
+    box.create("w", init=X, layout="striped")
+    head_of, other = Node.head_of, team.box()
+
+    def freed(*arguments):
+        monkeypatch.undo()
+        other.free("w")
+        return head_of(*arguments)
+
+    monkeypatch.setattr(Node, "head_of", freed)
+    with pytest.raises(RegionNotFoundError):
+        box.attach("w", timeout_s=0.0)
+
+
 def test_losers_of_a_race_hear_that_the_name_is_taken(box):
     lost = []
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from smbox.errors import RegionFreedError, SegmentError
+from smbox.errors import LayoutMismatchError, RegionFreedError, SegmentError
 from smbox.memory.commit import StripeBusy
 from smbox.memory.layout import STRIPE_NBYTES, Consistency, RegionState, Stripe
 from smbox.memory.reading import Reader
@@ -135,3 +135,9 @@ def test_a_row_of_a_commit_in_the_making_waits(reader, region, memory):
     memory.writer.locks.unlock(region.lock_byte(1))
     reader.read_rows(region, 0, places, 4, out)
     assert out.reshape(-1).view(np.float32).tolist() == [3, last]
+
+
+def test_only_floats_have_a_dot_product(reader, make):
+    region = make(np.arange(4, dtype=np.int32))
+    with pytest.raises(LayoutMismatchError, match="does not fit"):
+        reader.dot(region, 0, region, 0, 16)

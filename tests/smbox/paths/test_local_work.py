@@ -235,3 +235,11 @@ def test_a_verb_in_a_signal_handler_inside_a_verb_is_refused(region, monkeypatch
         signal.signal(signal.SIGUSR1, former)
     assert errors
     region.put(ONES)
+
+
+def test_a_request_that_is_done_at_once_tells_so(box, region):
+    region.put(ONES)  # the region is mapped now
+    handle = region[1:3].put_nb(np.zeros(2))
+    assert (handle.ranges_done(), handle.outcome()) == ([(8, 24)], "all")
+    chained = handle.then(lambda _: None)
+    assert chained.outcome() == "partial"  # the function was not called yet
