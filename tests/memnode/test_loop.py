@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import secrets
 import signal
 import threading
@@ -229,3 +230,33 @@ def test_an_exception_leaves_the_memory_in_place():
     assert len(listing(f"smbox.{name}.")) > 2
     NodeMemory.open(name, 1 << 24).close(keep=False)
     assert listing(f"smbox.{name}.") == []
+
+
+def test_a_signal_while_the_memory_is_opened_stops_the_node_cleanly(monkeypatch):
+    name, strays, open_memory = f"t{secrets.token_hex(4)}", [], NodeMemory.open
+
+    def open_and_stop(*arguments):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return open_memory(*arguments)
+
+    made = NodeServer(NodeConfig((Bind.parse(FREE_PORT),), name=name, memory_nbytes=1 << 24))
+    monkeypatch.setattr(NodeMemory, "open", open_and_stop)
+    before = signal.signal(signal.SIGTERM, lambda *_: strays.append(True))
+    try:
+        with made.opened():
+            made.run()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert strays == []
+    assert listing(f"smbox.{name}.") == []
+
+
+def test_a_node_may_open_as_many_files_as_the_system_allows():
+    before, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    made = NodeServer(NodeConfig((Bind.parse(FREE_PORT),), memory_nbytes=1 << 24))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (before // 2, most))
+    try:
+        with made.opened():
+            assert resource.getrlimit(resource.RLIMIT_NOFILE) == (most, most)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (before, most))

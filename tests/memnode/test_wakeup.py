@@ -52,9 +52,12 @@ def test_it_ends_a_poll_until_it_is_heard():
 
 def test_it_is_never_too_full_to_ring():
     wakeup = Wakeup()
-    for _ in range(1 << 17):
+    for _ in range((1 << 16) + 1):  # bytes of a pipe
         wakeup.wake()
     assert readable(wakeup)
+    with wakeup.catching_signals():
+        os.kill(os.getpid(), signal.SIGTERM)  # Python warns of nothing
+    assert wakeup.is_stopping
 
 
 def test_the_end_of_a_parent_ends_it(caplog):
@@ -81,12 +84,13 @@ def test_what_is_no_process_cannot_be_a_parent():
 
 
 def test_its_files_end_with_it():
-    wakeup = Wakeup()
-    (fd,) = wakeup.fds
+    gc.collect()  # of earlier tests
+    before = set(os.listdir("/proc/self/fd"))
+    wakeup = Wakeup(os.getpid())
+    assert len(os.listdir("/proc/self/fd")) == len(before) + 3
     del wakeup
     gc.collect()
-    with pytest.raises(OSError, match="descriptor"):
-        os.fstat(fd)
+    assert set(os.listdir("/proc/self/fd")) == before
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -100,11 +104,23 @@ def test_a_signal_ends_it_and_wakes_a_poll(number):
 
 
 def test_the_former_handlers_come_back():
+    """So does the file of the wakeup: else a signal would write into another's file."""
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+    fd = os.eventfd(0, os.EFD_NONBLOCK)
+    signal.set_wakeup_fd(fd)
     with Wakeup().catching_signals():
         assert signal.getsignal(signal.SIGTERM) != before[0]
     assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
-    assert signal.set_wakeup_fd(-1) == -1  # else a signal would write into another's file
+    assert signal.set_wakeup_fd(-1) == fd
+    os.close(fd)
+
+
+def test_the_end_of_another_watched_process_only_wakes_it():
+    wakeup = Wakeup()
+    with subprocess.Popen(["true"]) as child:
+        wakeup.watch(child.pid)
+        assert hear(wakeup, 30)
+    assert not wakeup.is_stopping
 
 
 @pytest.mark.parametrize("addresses", [1, 2])

@@ -13,7 +13,8 @@ import pytest
 
 from smbox import heartbeat
 from smbox.errors import ConfigError, LeaseLostError, RequestTimeoutError
-from smbox.lease import Lease, expire
+from smbox.lease import Lease, expire, leases_s
+from smbox.roster import LEASE_MS, Roster
 
 LEASE_S = 0.6
 WAIT_S = 60.0
@@ -87,7 +88,7 @@ def test_a_waiter_learns_who_holds_the_lock_and_takes_nothing(box):
         second.acquire()
     facts = raised.value.facts
     assert (facts["host"], facts["pid"]) == (socket.gethostname(), os.getpid())
-    assert facts["outcome"] == "none"
+    assert (facts["lock"], facts["timeout_s"], facts["outcome"]) == ("door", 0.2, "none")
     assert facts["since"].startswith("20")
     assert not second.is_held
     assert first.is_held
@@ -170,6 +171,12 @@ def test_a_lock_that_was_not_acquired_cannot_be_released(box):
 def test_a_lease_is_a_positive_time(box, lease_s):
     with pytest.raises(ConfigError):
         box.lock("door", lease_s=lease_s)
+    assert box.regions() == []
+
+
+def test_every_hold_has_the_lease_of_the_lock(box):
+    with lock_of(box, lease_s=600.0):
+        assert leases_s(places_of(box).get()[0, LEASE_MS]) == 600.0
 
 
 @pytest.mark.parametrize("timeout_s", [-1.0, float("nan"), "5", None])
@@ -204,6 +211,29 @@ def test_a_holder_whose_record_is_not_there_yet_is_kept_for_its_own_lease(box):
         waiter.acquire(timeout_s=1.0)
 
 
-def test_a_wait_that_would_never_be_over_is_refused(box):
+@pytest.mark.parametrize("timeout_s", [math.nan, "5"])
+def test_a_wait_that_would_never_be_over_is_refused(box, timeout_s):
     with lock_of(box), pytest.raises(ConfigError, match="number of seconds"):
-        lock_of(box).acquire(timeout_s=math.nan)
+        lock_of(box).acquire(timeout_s=timeout_s)
+
+
+def test_a_release_right_before_the_wait_ends_it(box, monkeypatch):
+    """The version that the wait is for is read before the holder is."""
+    holder, waiter, over = lock_of(box, lease_s=WAIT_S), lock_of(box), []
+    holder.acquire()
+    watch = Roster.watch
+
+    def watch_and_release(*arguments, **settings):
+        view = watch(*arguments, **settings)
+        monkeypatch.undo()
+        holder.release()
+        monkeypatch.setattr(Roster, "wait", note)
+        return view
+
+    def note(roster, version, _timeout_s):
+        over.append(roster.version() > version)
+
+    monkeypatch.setattr(Roster, "watch", watch_and_release)
+    waiter.acquire()
+    waiter.release()
+    assert over == [True]

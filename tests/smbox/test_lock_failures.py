@@ -7,6 +7,7 @@ import os
 import pytest
 
 from smbox.errors import LeaseLostError, RequestTimeoutError, TransportError
+from smbox.lease import Lease
 from smbox.member_record import Record
 from smbox.roster import Roster
 
@@ -107,3 +108,16 @@ def test_who_is_interrupted_while_acquiring_holds_nothing(box, monkeypatch):
     second.release()
     first.acquire(timeout_s=0.0)
     first.release()
+
+
+def test_who_is_interrupted_right_after_the_take_holds_nothing(box, monkeypatch):
+    take, lock = Lease.take, lock_of(box, lease_s=WAIT_S)
+
+    def interrupted(*arguments, **settings):
+        assert take(*arguments, **settings)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Lease, "take", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        lock.acquire()
+    assert lock.holder() is None
