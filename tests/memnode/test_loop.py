@@ -39,6 +39,16 @@ def server():
         yield made
 
 
+def ask_often(address, messages):
+    """Send so many PINGs, each after the reply to the last one."""
+    with zmq.Context() as context, context.socket(zmq.DEALER) as peer:
+        peer.setsockopt(zmq.RCVTIMEO, int(WAIT_S * 1000))
+        peer.connect(address)
+        for number in range(1, messages + 1):
+            peer.send_multipart(encode_request(Request(Op.PING, request=number, body=Empty())))
+            peer.recv_multipart()
+
+
 def test_what_goes_wrong_between_messages_is_logged_and_survived(server, monkeypatch, caplog):
     ticks = []
 
@@ -53,6 +63,24 @@ def test_what_goes_wrong_between_messages_is_logged_and_survived(server, monkeyp
     monkeypatch.setattr(Node, "tick", tick)
     server.run()
     assert caplog.text.count("cannot run parked requests") == 1
+
+
+def test_an_idle_node_does_not_tick_after_each_message(server, monkeypatch):
+    ticks = []
+
+    def send():
+        try:
+            ask_often(server.addresses[0], 20)
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(Node, "poll_s", WAIT_S)
+    monkeypatch.setattr(Node, "tick", lambda *_, **__: ticks.append(None) or [])
+    thread = threading.Thread(target=send)
+    thread.start()
+    server.run()
+    thread.join(WAIT_S)
+    assert len(ticks) == 1
 
 
 def test_a_message_that_cannot_be_handled_is_logged_and_survived(server, monkeypatch, caplog):
@@ -93,13 +121,7 @@ def test_a_long_walk_of_the_waits_is_not_repeated_for_each_message(server, monke
         return []
 
     def send():
-        with zmq.Context() as context, context.socket(zmq.DEALER) as peer:
-            peer.connect(server.addresses[0])
-            for number in range(1, messages + 1):
-                peer.send_multipart(
-                    encode_request(Request(Op.PING, request=number, body=Empty()))
-                )
-                peer.recv_multipart()
+        ask_often(server.addresses[0], messages)
         os.kill(os.getpid(), signal.SIGTERM)
 
     monkeypatch.setattr(Node, "is_idle", False)
