@@ -10,15 +10,18 @@ import signal
 import subprocess
 import threading
 import time
+from types import SimpleNamespace
 
 import psutil
 import pytest
+import zmq
 
 from memnode.config import Bind, NodeConfig
 from memnode.node import Node
 from memnode.server import NodeServer, Wakeup
 from smbox.errors import ConfigError
 from smbox.memory.segment import listing
+from smbox.wire.ops import Op
 
 WAIT_S = 10.0
 BIND = Bind.parse("tcp://127.0.0.1:0")
@@ -163,6 +166,29 @@ def test_it_wakes_when_what_is_parked_can_go_on(server, monkeypatch):
     server.run()
     ringing.join()
     assert found == [True, True]
+
+
+def test_it_wakes_when_a_client_has_read_what_was_unsent(server, connect, monkeypatch):
+    monkeypatch.setattr(Node, "poll_s", 4 * WAIT_S)
+    node = SimpleNamespace(address=server.addresses[0], ready={"name": server.name})
+    asked, answered = [], []
+
+    def ask():
+        try:
+            peer = connect(node)
+            peer.socket.setsockopt(zmq.RCVTIMEO, int(WAIT_S * 1000))
+            get = {"address": peer.create("w", (1 << 18,)).body.address, "nbytes": 1 << 20}
+            # more than the buffers of the kernel hold
+            asked.extend(peer.begin(Op.GET, **get).request for _ in range(24))
+            answered.extend(peer.reply().request for _ in range(24))
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    server.run()
+    asking.join()
+    assert answered == asked
 
 
 def test_a_node_at_rest_sleeps(start, connect):

@@ -218,3 +218,8 @@ def test_large_transfers_go_on_side_by_side(box):
     moved = np.zeros_like(x)
     region.elastic(moved, 0.5)
     assert np.array_equal(moved, x)
+
+
+def test_an_optimizer_steps_a_region_only(box):
+    with pytest.raises(TypeError, match="steps a region, not str"):
+        box.optimizer("w", "adam", lr=0.1)
