@@ -84,6 +84,17 @@ def test_more_than_there_is_leaves_nothing(name):
     assert name not in segment.listing("smbox.")
 
 
+def test_room_that_others_take_meanwhile_is_told(name, monkeypatch):
+    made = Segment.create_sparse(name, 8192)
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(OutOfMemoryError, match="shm-size"):
+        made.allocate(0, 8192)
+
+
 def test_names_move(name):
     made = Segment.create(name, 8192)
     made.rename(name + ".b")
