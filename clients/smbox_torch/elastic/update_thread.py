@@ -2,15 +2,18 @@
 
 It runs one exchange at a time: ``begin`` starts it, and ``finish`` waits until it has ended and
 raises its exception, if any.
+
+The caller's side uses only primitives that CPython implements in C. Conditions and futures
+are Python code: Ctrl-C inside them may leave their locks held, and both threads then hang.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+import weakref
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from functools import partial
+from queue import SimpleQueue
 
 from smbox.errors import ConfigError
 from smbox.limits import start_thread
@@ -30,20 +33,22 @@ class UpdateThread:
     """
 
     def __init__(self) -> None:
-        name = f"{threading.current_thread().name}-update"
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix=name)
-        # Start it now: a pool that cannot start its thread for a task runs that task later.
-        start_thread(partial(self._pool.submit, int))
-        self._future: Future[float] | None = None
-        self._task: Callable[[], object] = int
+        self._tasks: SimpleQueue[_Task | None] = SimpleQueue()
+        self._task: _Task | None = None
         self._is_closed = False
         self.took_s = 0.0
         self.waited_s = 0.0
+        name = f"{threading.current_thread().name}-update"
+        self._thread = threading.Thread(
+            target=_serve, args=(self._tasks,), name=name, daemon=True
+        )
+        weakref.finalize(self, self._tasks.put, None)  # if it is never closed
+        start_thread(self._thread.start)
 
     @property
     def busy(self) -> bool:
         """Whether a task was begun and not finished yet."""
-        return self._future is not None
+        return self._task is not None
 
     def begin(self, work: Callable[[], None]) -> None:
         """Submit a task to the thread; the previous task must have been finished.
@@ -51,43 +56,80 @@ class UpdateThread:
         Raises:
             ConfigError: the thread was closed; nothing was begun.
         """
-        assert self._future is None, "one exchange at a time"
+        assert self._task is None, "one exchange at a time"
         if self._is_closed:
             raise ConfigError("the optimizer was closed: it begins no exchange")
-        future: Future[float] = Future()
-        self._task = partial(_run, future, work)
-        self._future = future  # first: after an interrupt in submit, finish waits for the task
-        self._pool.submit(self._task)
+        self._task = _Task(work)  # first: after an interrupt in put, finish waits for the task
+        self._tasks.put(self._task)
 
     def finish(self) -> None:
         """Wait for the task and raise its exception, if any; no effect when idle."""
-        if self._future is None:
+        task = self._task
+        if task is None:
             return
         began_s = time.monotonic()
-        if not (self._future.running() or self._future.done()):
-            self._pool.submit(self._task)  # an interrupt may have stopped begin; it runs once
-        wait([self._future])  # after an interrupt here, finish can be called again
+        if not task.is_begun:
+            self._tasks.put(task)  # an interrupt may have stopped begin; it runs once
+        wait(task)  # after an interrupt here, finish can be called again
         try:
-            self.took_s = self._future.result()
+            if task.error is not None:
+                raise task.error
+            self.took_s = task.took_s
         finally:
-            self._future = None
+            self._task = None
         self.waited_s = time.monotonic() - began_s
 
     def close(self) -> None:
         """Wait for the current task, if any, and stop the thread."""
         self._is_closed = True
-        self._pool.shutdown(wait=True)
+        self._tasks.put(None)
+        self._thread.join()
 
 
-def _run(future: Future[float], work: Callable[[], None]) -> None:
-    """Do the work of a future, unless it was done."""
-    if future.done():
-        return
-    future.set_running_or_notify_cancel()
-    began_s = time.monotonic()
-    try:
-        work()
-    except BaseException as error:  # noqa: BLE001 - finish raises it
-        future.set_exception(error)
-    else:
-        future.set_result(time.monotonic() - began_s)
+class _Task:
+    """One run of a function.
+
+    Args:
+        work: the function.
+
+    Attributes:
+        is_begun: whether the thread has begun it.
+        has_ended: whether it has ended.
+        ended: held until it has ended.
+        error: the exception that it raised, or None.
+        took_s: its run time, in seconds.
+    """
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        self.is_begun = self.has_ended = False
+        self.ended = threading.Lock()
+        self.ended.acquire()
+        self.error: BaseException | None = None
+        self.took_s = 0.0
+        self._work = work
+
+    def run(self) -> None:
+        """Run it, unless it was begun before."""
+        if self.is_begun:
+            return
+        self.is_begun = True
+        began_s = time.monotonic()
+        try:
+            self._work()
+        except BaseException as error:  # noqa: BLE001 - finish raises it
+            self.error = error
+        self.took_s = time.monotonic() - began_s
+        self.has_ended = True  # first: after an interrupt in wait, wait returns at once
+        self.ended.release()
+
+
+def wait(task: _Task) -> None:
+    """Wait until a task has ended."""
+    if not task.has_ended:
+        task.ended.acquire()
+
+
+def _serve(tasks: SimpleQueue[_Task | None]) -> None:
+    while (task := tasks.get()) is not None:
+        task.run()
+        del task  # while this thread waits, it keeps no owner of an UpdateThread

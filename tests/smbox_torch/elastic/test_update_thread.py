@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import sys
 import threading
-from types import SimpleNamespace
+from types import FrameType, SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -61,6 +63,56 @@ def test_an_interrupted_wait_can_be_taken_up_again(monkeypatch):
     thread.close()
 
 
+def interrupted_at_a_return(at: int, job) -> bool:
+    """Run a job; raise KeyboardInterrupt where its ``at``-th call of Python code returns."""
+    returns = 0
+
+    def trace(_frame: FrameType, event: str, _: object) -> Any:
+        nonlocal returns
+        returns += event == "return"
+        if returns == at:
+            raise KeyboardInterrupt  # ends the tracing, too
+        return trace
+
+    sys.settrace(trace)
+    try:
+        job()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(None)
+    return False
+
+
+def test_an_interrupt_at_the_end_of_any_call_blocks_neither_thread():
+    ends = []
+
+    def interrupt_each() -> None:
+        at, is_over = 0, False
+        while not is_over:
+            at += 1
+            thread, done = UpdateThread(), []
+
+            def exchange(thread=thread, done=done) -> None:
+                thread.begin(lambda: done.append(1))
+                thread.finish()
+
+            is_over = not interrupted_at_a_return(at, exchange)
+            thread.finish()
+            thread.begin(lambda done=done: done.append(2))
+            thread.finish()
+            thread.close()
+            ends.append(done)
+
+    caller = threading.Thread(target=interrupt_each, daemon=True)
+    caller.start()
+    caller.join(20.0)
+    assert not caller.is_alive()
+    assert len(ends) > 3
+    assert all(done in ([1, 2], [2]) for done in ends)
+    assert ends[-1] == [1, 2]
+
+
 def test_after_its_end_nothing_begins():
     thread, done = UpdateThread(), []
     thread.begin(lambda: done.append(1))
@@ -70,6 +122,24 @@ def test_after_its_end_nothing_begins():
         thread.begin(lambda: done.append(2))
     assert not thread.busy
     assert done == [1]
+
+
+def test_a_thread_that_is_never_closed_ends_with_its_owner():
+    class Owner:
+        def __init__(self) -> None:
+            self.thread = UpdateThread()
+
+        def work(self) -> None:
+            pass
+
+    before = {*threading.enumerate()}
+    owner = Owner()
+    (thread,) = {*threading.enumerate()} - before
+    owner.thread.begin(owner.work)
+    owner.thread.finish()
+    del owner
+    thread.join(20.0)
+    assert not thread.is_alive()
 
 
 def test_there_is_room_for_one():
