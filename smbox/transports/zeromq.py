@@ -98,18 +98,25 @@ def start_frame_thread() -> None:
 
 def _check_limits() -> None:
     """Open as many files, and start as many threads, as ZeroMQ will need."""
-    end = threading.Event()
+    end, threads = threading.Lock(), list[threading.Thread]()
+
+    def wait() -> None:
+        with end:
+            pass
+
     with contextlib.ExitStack() as stack:
         try:
             for _ in range(FILES):
                 stack.enter_context(select.epoll())  # garbage collection closes it too
         except OSError as error:
             raise refusal("start ZeroMQ", error) from error
-        for _ in range(THREADS):
-            thread = threading.Thread(target=end.wait, name="smbox-limits", daemon=True)
-            start_thread(thread.start)
-            stack.callback(thread.join)
-            stack.callback(end.set)
+        with end:  # not an Event or a callback: Ctrl-C could prevent its end
+            for _ in range(THREADS):
+                thread = threading.Thread(target=wait, name="smbox-limits", daemon=True)
+                start_thread(thread.start)
+                threads.append(thread)
+        for thread in threads:
+            thread.join()
 
 
 def family_of(address: str) -> socket.AddressFamily:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -11,6 +12,8 @@ import pytest
 import smbox
 from smbox.errors import SystemLimitError
 from smbox.lease import Lease
+from smbox.testing.interrupts import interrupted
+from smbox.transports import zeromq
 from smbox.transports.zeromq import start_frame_thread
 
 pytestmark = pytest.mark.usefixtures("quick_starts")
@@ -39,6 +42,26 @@ def test_zeromq_is_not_started_without_threads(refuse, nth):
     refuse("smbox-limits", nth)
     with pytest.raises(SystemLimitError, match=r"ulimit -u, -v, or pids\.max"):
         start_frame_thread()
+
+
+def test_an_interrupt_of_the_start_leaves_no_thread_that_waits():
+    files, ends = (zeromq.__file__, contextlib.__file__), []
+
+    def interrupt_each() -> None:
+        at = 1
+        while interrupted(at, start_frame_thread, files):
+            at += 1
+        ends.append(at)
+
+    caller = threading.Thread(target=interrupt_each, daemon=True)
+    caller.start()
+    caller.join(20.0)
+    assert ends
+    assert ends[0] > 20
+    for thread in threading.enumerate():
+        if thread.name == "smbox-limits":
+            thread.join(20.0)
+            assert not thread.is_alive()
 
 
 def test_a_member_without_a_heartbeat_takes_no_rank(box, refuse):
