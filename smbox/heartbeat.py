@@ -172,8 +172,12 @@ class Holder:
         self.leave(timeout_s=LEAVE_TIMEOUT_S)
 
 
-_CHANGED = threading.Condition()
-"""Protects _DUE_S and _SERVED. Reentrant: garbage collection may call ``drop`` in its owner."""
+_LOCK = threading.RLock()
+"""Protects _DUE_S and _SERVED. Reentrant: garbage collection may call ``drop`` in its owner.
+
+Enter the lock, not the condition: Ctrl-C in ``Condition.__enter__`` may leave it held.
+"""
+_CHANGED = threading.Condition(_LOCK)
 _DUE_S: Final[dict[Holder, float]] = {}
 """Time of the next renewal of each holder, on the monotonic clock."""
 _SERVED: Final[set[object]] = set()
@@ -184,7 +188,7 @@ def keep(holder: Holder) -> None:
     """Renew a holder's lease, on the thread of its memory, until it is dropped or lost."""
     memory = holder.memory
     try:
-        with _CHANGED:
+        with _LOCK:
             _DUE_S[holder] = time.monotonic() + holder.interval_s
             _CHANGED.notify_all()
             is_served = memory in _SERVED
@@ -204,7 +208,7 @@ def keep(holder: Holder) -> None:
 
 def drop(holder: Holder) -> None:
     """Stop renewing a holder's lease. Idempotent; does not wait for a renewal in progress."""
-    with _CHANGED:
+    with _LOCK:
         _DUE_S.pop(holder, None)
         _CHANGED.notify_all()
 
@@ -219,7 +223,7 @@ def _serve(memory: object) -> None:
 
 def _next(memory: object) -> Holder | None:
     """Wait until a renewal is due and return its holder; None if no holder is left."""
-    with _CHANGED:
+    with _LOCK:
         while mine := {
             each: at_s for each, at_s in _DUE_S.copy().items() if each.memory is memory
         }:
@@ -244,8 +248,9 @@ def _leave_all() -> None:
 
 def _reset() -> None:
     """Forget in a forked child that there were heartbeat threads; it holds no place."""
-    global _CHANGED  # noqa: PLW0603 - another thread of the parent may have held it at the fork
-    _CHANGED = threading.Condition()
+    global _LOCK, _CHANGED  # noqa: PLW0603 - another thread may have held it at the fork
+    _LOCK = threading.RLock()
+    _CHANGED = threading.Condition(_LOCK)
     _SERVED.clear()
 
 

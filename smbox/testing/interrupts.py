@@ -57,6 +57,38 @@ def interrupted(at: int, job: Callable[[], object], files: tuple[str, ...]) -> b
     return False
 
 
+def interrupted_at_return(at: int, job: Callable[[], object]) -> bool:
+    """Run a job, and raise KeyboardInterrupt where its ``at``-th call of Python code returns.
+
+    CPython handles signals there, also where ``Condition.__enter__`` has acquired its lock.
+
+    Args:
+        at: number of the return, from 1; that of the job is the last one.
+        job: called in this thread.
+
+    Returns:
+        False if the job ended before that return.
+    """
+    returns = 0
+
+    def trace(_frame: FrameType, event: str, _: object) -> Any:
+        nonlocal returns
+        returns += event == "return"
+        if returns == at:
+            raise KeyboardInterrupt  # ends the tracing, too
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        job()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
 def interrupted_as_it_acquires(
     mutex: threading.Lock | threading.RLock, job: Callable[[], object]
 ) -> bool:

@@ -20,6 +20,7 @@ from smbox.errors import (
     SystemLimitError,
 )
 from smbox.region import Region
+from smbox.testing.interrupts import interrupted_at_return
 
 WAIT_S = 30.0
 
@@ -136,6 +137,26 @@ def test_a_holder_may_be_dropped_while_another_one_is_kept(keep):
     assert dropped.wait(WAIT_S)
     keeping.join(WAIT_S)
     assert not keeping.is_alive()
+
+
+def test_an_interrupt_at_the_end_of_a_call_stops_no_renewal(keep):
+    at, is_over = 0, False
+    while not is_over:
+        at += 1
+        memory = Memory()
+        renewed, other = keep(Beating(memory)), Beating(memory)
+
+        def change(other=other):
+            heartbeat.keep(other)
+            heartbeat.drop(other)
+
+        is_over = not interrupted_at_return(at, change)
+        heartbeat.drop(other)
+        while renewed.beats.acquire(blocking=False):
+            pass
+        assert is_renewed(renewed, times=1), at
+        heartbeat.drop(renewed)
+    assert at > 5
 
 
 def test_what_is_lost_is_renewed_no_more_until_it_is_kept_again(keep):

@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-import sys
 import threading
-from types import FrameType, SimpleNamespace
-from typing import Any
+from types import SimpleNamespace
 
 import pytest
 
 from smbox.errors import ConfigError, SystemLimitError
+from smbox.testing.interrupts import interrupted_at_return
 from smbox_torch.elastic.center_add import CenterAdd
 from smbox_torch.elastic.update_thread import UpdateThread
 from smbox_torch.optimizer.stats import Recorder
@@ -63,27 +62,6 @@ def test_an_interrupted_wait_can_be_taken_up_again(monkeypatch):
     thread.close()
 
 
-def interrupted_at_a_return(at: int, job) -> bool:
-    """Run a job; raise KeyboardInterrupt where its ``at``-th call of Python code returns."""
-    returns = 0
-
-    def trace(_frame: FrameType, event: str, _: object) -> Any:
-        nonlocal returns
-        returns += event == "return"
-        if returns == at:
-            raise KeyboardInterrupt  # ends the tracing, too
-        return trace
-
-    sys.settrace(trace)
-    try:
-        job()
-    except KeyboardInterrupt:
-        return True
-    finally:
-        sys.settrace(None)
-    return False
-
-
 def test_an_interrupt_at_the_end_of_any_call_blocks_neither_thread():
     ends = []
 
@@ -97,7 +75,7 @@ def test_an_interrupt_at_the_end_of_any_call_blocks_neither_thread():
                 thread.begin(lambda: done.append(1))
                 thread.finish()
 
-            is_over = not interrupted_at_a_return(at, exchange)
+            is_over = not interrupted_at_return(at, exchange)
             thread.finish()
             thread.begin(lambda done=done: done.append(2))
             thread.finish()
