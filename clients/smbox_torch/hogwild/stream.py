@@ -1,9 +1,13 @@
-"""A thread that repeats a function until it is stopped."""
+"""A thread that repeats a function until it is stopped.
+
+Its caller uses no ``Event``: that is Python code, and Ctrl-C in it may leave its lock held.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from queue import Empty, SimpleQueue
 
 from smbox.limits import start_thread
 
@@ -26,8 +30,10 @@ class Stream:
         self._pause_s = pause_s
         self._error: BaseException | None = None
         self._was_running = False
-        self._stopped = threading.Event()
-        self._ended = threading.Event()
+        self._stops: SimpleQueue[None] = SimpleQueue()
+        self._end = threading.Lock()  # held until the thread has ended
+        self._end.acquire()
+        self._has_ended = False
         name = f"{threading.current_thread().name}-stream"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         start_thread(self._thread.start)
@@ -35,18 +41,26 @@ class Stream:
     def _run(self) -> None:
         try:
             self._work()
-            while not self._stopped.wait(self._pause_s):
+            while not self._is_stopped():
                 self._work()
             self._work()
         except BaseException as error:  # noqa: BLE001 - check raises it
             self._error = error
         finally:
-            self._ended.set()
+            self._has_ended = True  # first: after an interrupt, close does not wait again
+            self._end.release()
+
+    def _is_stopped(self) -> bool:
+        try:
+            self._stops.get(timeout=self._pause_s)
+        except Empty:
+            return False
+        return True
 
     @property
     def has_ended(self) -> bool:
         """Whether the thread has ended; ``check`` then knows the exception that ended it."""
-        return self._ended.is_set()
+        return self._has_ended
 
     def check(self) -> None:
         """Raise the exception that ended the thread, once."""
@@ -61,8 +75,8 @@ class Stream:
             BaseException: the exception that ended the thread, if it was not raised yet.
         """
         self._was_running |= self._thread.is_alive()
-        self._stopped.set()
-        if self._was_running:
-            self._ended.wait()  # join would not wait again (CPython 3.11)
+        self._stops.put(None)
+        if self._was_running and not self._has_ended:
+            self._end.acquire()  # join would not wait again (CPython 3.11)
         self._thread.join()
         self.check()

@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from smbox.errors import SystemLimitError
+from smbox.testing.interrupts import interrupted_at_return
 from smbox_torch.hogwild.stream import Stream
 
 LONG_S = 60.0
@@ -77,6 +78,25 @@ def test_a_close_that_was_interrupted_waits_again():
     threading.Timer(0.1, release.set).start()
     stream.close()
     assert done.is_set()
+
+
+def test_a_close_that_was_interrupted_at_the_end_of_any_call_can_be_repeated():
+    ends = []
+
+    def interrupt_each() -> None:
+        at, is_over = 0, False
+        while not is_over:
+            at += 1
+            stream = Stream(lambda: None, pause_s=1e6)
+            is_over = not interrupted_at_return(at, stream.close)
+            stream.close()
+            ends.append(at)
+
+    closer = threading.Thread(target=interrupt_each, daemon=True)
+    closer.start()
+    closer.join(LONG_S)
+    assert not closer.is_alive()
+    assert len(ends) > 3
 
 
 def test_whatever_ends_the_thread_is_raised():
