@@ -199,8 +199,8 @@ class Exchange(NamedTuple):
 
 def exchange(c: Array, x: Array, moving_rate: Any) -> Exchange:
     """Return ``c + d``, ``x - d`` and ``d = moving_rate (x - c)``, each rounded once."""
-    a, b = _widened(c, x)
     with np.errstate(all="ignore"):
+        a, b = _widened(c, x)
         d = a.dtype.type(moving_rate) * (b - a)
         return Exchange((a + d).astype(c.dtype), (b - d).astype(x.dtype), d.astype(c.dtype))
 
