@@ -9,10 +9,12 @@ are Python code: Ctrl-C inside them may leave their locks held, and both threads
 
 from __future__ import annotations
 
+import atexit
 import threading
 import time
 import weakref
 from collections.abc import Callable
+from functools import partial
 from queue import SimpleQueue
 
 from smbox.errors import ConfigError
@@ -42,8 +44,10 @@ class UpdateThread:
         self._thread = threading.Thread(
             target=_serve, args=(self._tasks,), name=name, daemon=True
         )
-        weakref.finalize(self, self._tasks.put, None)  # if it is never closed
+        self._end = partial(_end, self._thread, self._tasks)
         start_thread(self._thread.start)
+        weakref.finalize(self, self._tasks.put, None).atexit = False  # if it is never closed
+        atexit.register(self._end)  # before the boxes close; torch may abort in a daemon thread
 
     @property
     def busy(self) -> bool:
@@ -82,8 +86,8 @@ class UpdateThread:
     def close(self) -> None:
         """Wait for the current task, if any, and stop the thread."""
         self._is_closed = True
-        self._tasks.put(None)
-        self._thread.join()
+        self._end()
+        atexit.unregister(self._end)
 
 
 class _Task:
@@ -127,6 +131,12 @@ def wait(task: _Task) -> None:
     """Wait until a task has ended."""
     if not task.has_ended:
         task.ended.acquire()
+
+
+def _end(thread: threading.Thread, tasks: SimpleQueue[_Task | None]) -> None:
+    """End the thread after its task, and wait for it."""
+    tasks.put(None)
+    thread.join()
 
 
 def _serve(tasks: SimpleQueue[_Task | None]) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import subprocess
 import threading
 from types import SimpleNamespace
 
@@ -8,7 +9,7 @@ import pytest
 from smbox.errors import ConfigError, SystemLimitError
 from smbox.testing.interrupts import interrupted_at_return
 from smbox_torch.elastic.center_add import CenterAdd
-from smbox_torch.elastic.update_thread import UpdateThread
+from smbox_torch.elastic.update_thread import UpdateThread, wait
 from smbox_torch.optimizer.stats import Recorder
 
 
@@ -120,6 +121,17 @@ def test_a_thread_that_is_never_closed_ends_with_its_owner():
     assert not thread.is_alive()
 
 
+def test_the_exit_of_python_waits_for_the_task(preloaded: str):
+    program = """
+import os, time
+from smbox_torch.elastic.update_thread import UpdateThread, wait
+thread = UpdateThread()
+thread.begin(lambda: (time.sleep(0.1), os.write(1, b"done")))
+"""
+    done = subprocess.run([preloaded, "-c", program], capture_output=True, check=True)
+    assert (done.stdout, done.stderr) == (b"done", b"")
+
+
 def test_there_is_room_for_one():
     thread = UpdateThread()
     thread.begin(lambda: None)
@@ -156,7 +168,9 @@ def test_the_part_of_an_add_for_which_the_caller_waited_is_not_hidden(monkeypatc
     adding = CenterAdd(steps, recorder, is_hidden=True)
     adding.begin()
     pass_s(10.0)  # the caller computes
-    monkeypatch.setattr("smbox_torch.elastic.update_thread.wait", lambda _: pass_s(0.5))
+    monkeypatch.setattr(
+        "smbox_torch.elastic.update_thread.wait", lambda task: (wait(task), pass_s(0.5))
+    )
     adding.finish()
     assert recorder.exchange_s == 1.5
     adding.close()
