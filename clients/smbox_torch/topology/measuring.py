@@ -5,7 +5,7 @@ worker w of W measures node (w + round) modulo max(W, N) of N. All workers put c
 then all get, so a full-duplex link carries at most one measurement in each direction.
 
     NAME.topology.members       the workers of the run, see smbox.join
-    NAME.topology.begin.S       barrier of the workers of start S; never freed
+    NAME.topology.begin.L.R     barrier of restart R of launch L (its hash); never freed
     NAME.topology.links.WxN     f64[W, N, COLUMNS]: the measurements; never freed
     NAME.topology.probe         u8[...] on each node: put and got in measurements; then freed
 """
@@ -130,9 +130,10 @@ def measure(
 def _gather(box: Box, name: str, member: Member, world: World, timeout_s: float) -> None:
     """Wait until all workers have joined: a meeting does not wait for workers that left.
 
-    Each start has its own barrier: a worker that was killed in a barrier counts as arrived.
+    Each launch and restart has its own barrier, because a worker that was killed in a barrier
+    counts as arrived. Hosts may reach the memory by different addresses, unlike ``start_id``.
     """
-    barrier = f"{name}.topology.begin.{hash_of(world.start_id):x}"
+    barrier = f"{name}.topology.begin.{hash_of(world.launch):x}.{world.restart}"
     try:
         box.home_of(f"{name}.topology").barrier(barrier, world.world_size, timeout_s=timeout_s)
     except RequestTimeoutError as error:

@@ -61,12 +61,25 @@ def test_links_are_measured_anew_under_the_same_name(run_hosts, box):
 
     def work(world: World, box):
         time.sleep(0.5 * world.rank)  # the first would not wait for one who left before
-        return measure(box, name, world=world)
+        return measure(box, name, world=dataclasses.replace(world, launch=world.run_id))
 
     first, second = (run_hosts(2, 1, work)[0] for _ in "12")
     assert first.rows != second.rows
     met = [each for each in box.regions() if each.name.startswith(f"{name}.topology.begin")]
     assert len(met) == 2  # so that a worker killed in the first counts in no other
+
+
+def test_hosts_may_reach_the_memory_by_different_addresses(run_hosts, monkeypatch):
+    """As tcp://127.0.0.1:7070 on the node's own host: ``run_id`` contains the address."""
+    name = uuid.uuid4().hex
+
+    def work(world: World, box):
+        world = dataclasses.replace(world, run_id=f"|{box.address}/{world.rank}")
+        return measure(box, name, world=world, timeout_s=5.0)
+
+    monkeypatch.setitem(smbox.join.__kwdefaults__, "lease_s", 1.0)
+    first, second = run_hosts(2, 1, work)
+    assert first == second
 
 
 def test_a_worker_that_was_started_again_reads_what_the_others_work_by(run_hosts, box):
