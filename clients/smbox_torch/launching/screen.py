@@ -38,7 +38,8 @@ class Row:
     Args:
         text: its text.
         is_bar: text in it was overwritten.
-        is_gone: it represents a line that was passed on, and was not written to since then.
+        is_gone: it represents a line that was passed on, or it was erased to the end of the
+            screen; it was not written to since then.
     """
 
     text: str = ""
@@ -162,7 +163,7 @@ class Screen:
         elif final == "J" and count in {0, 2}:
             self._erase(0)
             for row in self._rows[self._at + 1 :]:
-                row.text, row.is_bar = "", True
+                row.text, row.is_bar, row.is_gone = "", False, True
 
     def _erase(self, which: int) -> None:
         """Erase the end of the row (0), its beginning (1) or all of it (2)."""

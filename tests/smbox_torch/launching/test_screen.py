@@ -99,6 +99,8 @@ def test_a_row_without_an_end_is_a_question_unless_it_is_a_bar():
     assert screen.rows == ["(Pdb) "]
     screen.feed(b"\r 10%")
     assert screen.question == ""
+    screen.feed(b"\n\n\x1b[A\r\x1b[Jsaved\nContinue? ")
+    assert screen.question == "Continue? "
 
 
 TQDM = """
