@@ -28,7 +28,9 @@ STRIPE_NBYTES, BLOCK_NBYTES = 2048, 512
 REQUEST = struct.Struct("<12Q8s2Q")
 DRIVER = Path(__file__).with_name("driver.c")
 FLAGS = tuple(flag for flag in compiling.FLAGS if flag not in {"-shared", "-fPIC"})
-SANITIZERS = ("-O0", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+LEVEL = "-O1" if platform.machine() == "aarch64" else "-O0"
+"""-O0 compiles faster, but GCC 14 for aarch64 ends with an internal error there."""
+SANITIZERS = (LEVEL, "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 
 has_zig = importlib.util.find_spec("ziglang") is not None
 emulator = shutil.which("qemu-aarch64") or shutil.which("qemu-aarch64-static")
