@@ -90,8 +90,8 @@ class MappedRegion:
         """
         try:
             segment = Segment.attach(layout.region_name(node, offset))
-        except NoSegmentError as error:
-            raise RegionFreedError(_FREED, offset=offset) from error
+        except NoSegmentError:
+            raise RegionFreedError(_FREED, offset=offset) from None
         return cls(node, segment)
 
     def version(self) -> int:
