@@ -15,13 +15,14 @@ _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 def start_time(pid: int) -> int:
     """Return the start time of a process in ticks since boot, or 0 if there is none.
 
-    Reads field 22 of /proc/PID/stat (proc(5)); the command name before it may hold any bytes.
+    Reads field 22 of the main thread's stat (proc(5)); the command name before it may hold any
+    bytes. qemu-user returns another time in /proc/PID/stat, but only to the process itself.
 
     Raises:
         SegmentError: the file cannot be read, as with too many open files.
     """
     try:
-        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+        with open(f"/proc/{pid}/task/{pid}/stat", "rb", buffering=0) as file:
             stat = file.read()
     except (FileNotFoundError, ProcessLookupError):
         return 0
