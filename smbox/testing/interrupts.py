@@ -44,17 +44,9 @@ def interrupted(at: int, job: Callable[[], object], files: tuple[str, ...]) -> b
                 raise KeyboardInterrupt  # ends the tracing, too
         return trace
 
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        # In a generator, which has its own current exception: if a handler is interrupted as it
-        # begins or ends, the handled exception stays current (CPython 3.11).
-        next(job() for _ in (None,))
-    except KeyboardInterrupt:
-        return True
-    finally:
-        sys.settrace(before)
-    return False
+    # In a generator, which has its own current exception: if a handler is interrupted as it
+    # begins or ends, the handled exception stays current (CPython 3.11).
+    return _ends_by_interrupt(lambda: next(job() for _ in (None,)), trace)
 
 
 def interrupted_at_return(at: int, job: Callable[[], object]) -> bool:
@@ -78,6 +70,11 @@ def interrupted_at_return(at: int, job: Callable[[], object]) -> bool:
             raise KeyboardInterrupt  # ends the tracing, too
         return trace
 
+    return _ends_by_interrupt(job, trace)
+
+
+def _ends_by_interrupt(job: Callable[[], object], trace: Callable[..., Any]) -> bool:
+    """Run a job under a trace function; return whether KeyboardInterrupt ended it."""
     before = sys.gettrace()
     sys.settrace(trace)
     try:

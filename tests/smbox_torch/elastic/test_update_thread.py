@@ -124,7 +124,7 @@ def test_a_thread_that_is_never_closed_ends_with_its_owner():
 def test_the_exit_of_python_waits_for_the_task(preloaded: str):
     program = """
 import os, time
-from smbox_torch.elastic.update_thread import UpdateThread, wait
+from smbox_torch.elastic.update_thread import UpdateThread
 thread = UpdateThread()
 thread.begin(lambda: (time.sleep(0.1), os.write(1, b"done")))
 """
