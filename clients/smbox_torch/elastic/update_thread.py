@@ -3,8 +3,7 @@
 It runs one exchange at a time: ``begin`` starts it, and ``finish`` waits until it has ended and
 raises its exception, if any.
 
-The caller's side uses only primitives that CPython implements in C. Conditions and futures
-are Python code: Ctrl-C inside them may leave their locks held, and both threads then hang.
+The caller's side uses no condition and no future, for the reason in smbox_torch/completion.py.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from queue import SimpleQueue
 
 from smbox.errors import ConfigError
 from smbox.limits import start_thread
+from smbox_torch.completion import Completion
 
 __all__ = ["UpdateThread"]
 
@@ -74,7 +74,7 @@ class UpdateThread:
         began_s = time.monotonic()
         if not task.is_begun:
             self._tasks.put(task)  # an interrupt may have stopped begin; it runs once
-        wait(task)  # after an interrupt here, finish can be called again
+        task.ended.wait()  # after an interrupt here, finish can be called again
         try:
             if task.error is not None:
                 raise task.error
@@ -98,16 +98,14 @@ class _Task:
 
     Attributes:
         is_begun: whether the thread has begun it.
-        has_ended: whether it has ended.
-        ended: held until it has ended.
+        ended: its end.
         error: the exception that it raised, or None.
         took_s: its run time, in seconds.
     """
 
     def __init__(self, work: Callable[[], None]) -> None:
-        self.is_begun = self.has_ended = False
-        self.ended = threading.Lock()
-        self.ended.acquire()
+        self.is_begun = False
+        self.ended = Completion()
         self.error: BaseException | None = None
         self.took_s = 0.0
         self._work = work
@@ -123,14 +121,7 @@ class _Task:
         except BaseException as error:  # noqa: BLE001 - finish raises it
             self.error = error
         self.took_s = time.monotonic() - began_s
-        self.has_ended = True  # first: after an interrupt in wait, wait returns at once
-        self.ended.release()
-
-
-def wait(task: _Task) -> None:
-    """Wait until a task has ended."""
-    if not task.has_ended:
-        task.ended.acquire()
+        self.ended.set()
 
 
 def _end(thread: threading.Thread, tasks: SimpleQueue[_Task | None]) -> None:

@@ -1,6 +1,6 @@
 """A thread that repeats a function until it is stopped.
 
-Its caller uses no ``Event``: that is Python code, and Ctrl-C in it may leave its lock held.
+Its caller uses no ``Event``, for the reason in smbox_torch/completion.py.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
 from smbox.limits import start_thread
+from smbox_torch.completion import Completion
 
 __all__ = ["Stream"]
 
@@ -31,9 +32,7 @@ class Stream:
         self._error: BaseException | None = None
         self._was_running = False
         self._stops: SimpleQueue[None] = SimpleQueue()
-        self._end = threading.Lock()  # held until the thread has ended
-        self._end.acquire()
-        self._has_ended = False
+        self._ended = Completion()
         name = f"{threading.current_thread().name}-stream"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         start_thread(self._thread.start)
@@ -47,8 +46,7 @@ class Stream:
         except BaseException as error:  # noqa: BLE001 - check raises it
             self._error = error
         finally:
-            self._has_ended = True  # first: after an interrupt, close does not wait again
-            self._end.release()
+            self._ended.set()
 
     def _is_stopped(self) -> bool:
         try:
@@ -60,7 +58,7 @@ class Stream:
     @property
     def has_ended(self) -> bool:
         """Whether the thread has ended; ``check`` then knows the exception that ended it."""
-        return self._has_ended
+        return self._ended.is_set
 
     def check(self) -> None:
         """Raise the exception that ended the thread, once."""
@@ -76,7 +74,7 @@ class Stream:
         """
         self._was_running |= self._thread.is_alive()
         self._stops.put(None)
-        if self._was_running and not self._has_ended:
-            self._end.acquire()  # join would not wait again (CPython 3.11)
+        if self._was_running:
+            self._ended.wait()  # join would not wait again (CPython 3.11)
         self._thread.join()
         self.check()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import thread as pools
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from smbox import Box, Region
 from smbox.testing.interrupts import interrupted
 from smbox.testing.model_box import ModelBox
 from smbox.testing.model_region import ModelRegion
-from smbox_torch import EAMSGD, EASGD, SEASGD
+from smbox_torch import EAMSGD, EASGD, SEASGD, completion
 from smbox_torch.elastic import (
     center_add,
     eamsgd,
@@ -26,8 +25,10 @@ from smbox_torch.elastic import (
 )
 from smbox_torch.optimizer import joined, wrapped
 
-TRACED = tuple(module.__file__ for module in (easgd, overlap, update_thread, pools))
-TRACED_ADD = tuple(module.__file__ for module in (seasgd, center_add, unfused, update_thread))
+TRACED = tuple(module.__file__ for module in (easgd, overlap, update_thread, completion))
+TRACED_ADD = tuple(
+    module.__file__ for module in (seasgd, center_add, unfused, update_thread, completion)
+)
 RATE = 0.5
 
 
@@ -95,7 +96,7 @@ def test_an_interrupt_ends_the_wait_for_the_exchange_in_flight(kind, monkeypatch
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(update_thread, "wait", interrupt)
+        patch.setattr(completion.Completion, "wait", interrupt)
         with pytest.raises(KeyboardInterrupt):
             one.close(exchange=False)
     assert not is_over

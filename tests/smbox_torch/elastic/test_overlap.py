@@ -8,6 +8,7 @@ import torch
 
 from smbox.errors import WorkerLostError
 from smbox.testing.interrupts import interrupted
+from smbox_torch import completion
 from smbox_torch.elastic import overlap as overlap_module, update_thread
 from smbox_torch.elastic.overlap import NoBroadcast, Overlap, ThreadedExchange
 from smbox_torch.hybrid.broadcast import HostBroadcast
@@ -112,7 +113,7 @@ def test_time_that_passes_behind_the_caller_is_hidden(monkeypatch):
     overlap.settle()
     stats = worker.recorder.snapshot()
     assert (stats.exchange_ms, stats.waited_ms, stats.hidden_share) == (2000.0, 0.0, 1.0)
-    monkeypatch.setattr("smbox_torch.elastic.update_thread.wait", ask)
+    monkeypatch.setattr("smbox_torch.completion.Completion.wait", ask)
     overlap.begin()
     overlap.settle()  # the caller waits
     assert worker.recorder.snapshot().waited_ms == 2000.0
@@ -202,7 +203,7 @@ def test_a_state_has_the_move_of_an_exchange_whose_begin_was_interrupted_at_any_
         worker = Worker()
         worker.gate.set()
         one = overlapped(worker)
-        files = (overlap_module.__file__, update_thread.__file__)
+        files = (overlap_module.__file__, update_thread.__file__, completion.__file__)
         is_over = not interrupted(at, one.begin, files)
         saved = one.state()
         one.settle()

@@ -8,8 +8,9 @@ import pytest
 
 from smbox.errors import ConfigError, SystemLimitError
 from smbox.testing.interrupts import interrupted_at_return
+from smbox_torch.completion import Completion
 from smbox_torch.elastic.center_add import CenterAdd
-from smbox_torch.elastic.update_thread import UpdateThread, wait
+from smbox_torch.elastic.update_thread import UpdateThread
 from smbox_torch.optimizer.stats import Recorder
 
 
@@ -53,7 +54,7 @@ def test_an_interrupted_wait_can_be_taken_up_again(monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("smbox_torch.elastic.update_thread.wait", interrupted)
+        patch.setattr(Completion, "wait", interrupted)
         with pytest.raises(KeyboardInterrupt):
             thread.finish()
     assert thread.busy
@@ -168,9 +169,8 @@ def test_the_part_of_an_add_for_which_the_caller_waited_is_not_hidden(monkeypatc
     adding = CenterAdd(steps, recorder, is_hidden=True)
     adding.begin()
     pass_s(10.0)  # the caller computes
-    monkeypatch.setattr(
-        "smbox_torch.elastic.update_thread.wait", lambda task: (wait(task), pass_s(0.5))
-    )
+    wait = Completion.wait
+    monkeypatch.setattr(Completion, "wait", lambda ended: (wait(ended), pass_s(0.5)))
     adding.finish()
     assert recorder.exchange_s == 1.5
     adding.close()
