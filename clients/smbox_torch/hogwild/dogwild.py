@@ -128,7 +128,7 @@ class Dogwild(BoxOptimizer):
         super().center_into(model)
         self._versions.record()
 
-    def _demand_gradients(self) -> None:
+    def _prepare_gradients(self) -> None:
         """Return: the master's gradient is a dense sum, and a worker does not step."""
 
     # ------------------------------------------------------------------ the solver

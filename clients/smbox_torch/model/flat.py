@@ -191,7 +191,7 @@ class FlatParameters:
 
     Args:
         tensors: parameters or buffers, which become views; tied ones are used once.
-        gradients: also keep gradients flat; ``zero_grad`` must then keep them in place.
+        gradients: also make the gradients views of flat buffers.
         precision: precision of their center; None: the tensors' dtypes.
 
     Attributes:
@@ -237,11 +237,6 @@ class FlatParameters:
         """Make all gradients views of flat buffers."""
         for buffer in self.buffers:
             buffer.attach_gradients()
-
-    def zero_gradients(self) -> None:
-        """Set all gradients to zero in place."""
-        for buffer in self.buffers:
-            buffer.zero_gradients()
 
     def values(self) -> dict[str, torch.Tensor]:
         """Return a copy of all values: dtype -> ``[P]`` on the CPU."""

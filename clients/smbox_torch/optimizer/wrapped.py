@@ -146,7 +146,7 @@ class WrappedOptimizer(HookedOptimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        self._demand_gradients()
+        self._prepare_gradients()
         with torch.no_grad():
             self._match(self.inner)
             self._advance()
@@ -211,8 +211,8 @@ class WrappedOptimizer(HookedOptimizer):
     def _demand_equal_others(self) -> None:
         """Raise ConfigError if the model's other parameters are not those of all workers."""
 
-    def _demand_gradients(self) -> None:
-        """Raise ConfigError if the inner optimizer cannot step with these gradients."""
+    def _prepare_gradients(self) -> None:
+        """Make gradients that the inner optimizer can step with; ConfigError if it cannot."""
 
     def _advance(self) -> None:
         """Do one step with the current gradients."""

@@ -148,8 +148,8 @@ class BoxOptimizer(JoinedOptimizer):
     def _demand_equal_others(self) -> None:
         check_others(self.box, self.name, self._model, self._wrapped)
 
-    def _demand_gradients(self) -> None:
-        """Raise ConfigError if the inner optimizer cannot handle a sparse gradient."""
+    def _prepare_gradients(self) -> None:
+        """Make flat gradients; else raise ConfigError for a sparse one that cannot be used."""
         if self._flat_gradients:
             self.flat.attach_gradients()  # they are dense then
         else:

@@ -71,14 +71,14 @@ def test_gradients_are_flat_and_stay_so():
     model = network()
     flat = FlatParameters(model.parameters(), gradients=True)
     for _ in range(2):
-        flat.zero_gradients()
+        flat.buffers[0].zero_gradients()
         model(torch.ones(4, 2)).square().sum().backward()
     gradient = flat.buffers[0].gradient
     assert gradient is not None
     joined = torch.cat([p.grad.flatten() for p in model.parameters()])
     assert torch.equal(gradient, joined)
     assert float(gradient.abs().sum()) > 0
-    flat.zero_gradients()
+    flat.buffers[0].zero_gradients()
     assert float(gradient.abs().sum()) == 0
 
 
@@ -108,7 +108,7 @@ def test_gradients_of_a_converted_model_are_not_cleared():
     flat = FlatParameters(model.parameters(), gradients=True)
     model.double()
     with pytest.raises(ConfigError, match="not in the flat buffer"):
-        flat.zero_gradients()
+        flat.buffers[0].zero_gradients()
 
 
 def test_sparse_gradients_become_dense_and_add_up():
