@@ -49,6 +49,21 @@ def ask_often(address, messages):
             peer.recv_multipart()
 
 
+def run_beside(server, job):
+    """Run the node's loop until a job in another thread has ended."""
+
+    def work():
+        try:
+            job()
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    server.run()
+    thread.join(WAIT_S)
+
+
 def test_what_goes_wrong_between_messages_is_logged_and_survived(server, monkeypatch, caplog):
     ticks = []
 
@@ -68,18 +83,9 @@ def test_what_goes_wrong_between_messages_is_logged_and_survived(server, monkeyp
 def test_an_idle_node_does_not_tick_after_each_message(server, monkeypatch):
     ticks = []
 
-    def send():
-        try:
-            ask_often(server.addresses[0], 20)
-        finally:
-            os.kill(os.getpid(), signal.SIGTERM)
-
     monkeypatch.setattr(Node, "poll_s", WAIT_S)
     monkeypatch.setattr(Node, "tick", lambda *_, **__: ticks.append(None) or [])
-    thread = threading.Thread(target=send)
-    thread.start()
-    server.run()
-    thread.join(WAIT_S)
+    run_beside(server, lambda: ask_often(server.addresses[0], 20))
     assert len(ticks) == 1
 
 
@@ -92,23 +98,17 @@ def test_a_message_that_cannot_be_handled_is_logged_and_survived(server, monkeyp
         return receive(node, connection, frames, **facts)
 
     def send():
-        try:
-            with zmq.Context() as context, context.socket(zmq.DEALER) as peer:
-                peer.setsockopt(zmq.RCVTIMEO, int(WAIT_S * 1000))
-                peer.connect(server.addresses[0])
-                for number in (1, 2):
-                    peer.send_multipart(
-                        encode_request(Request(Op.PING, request=number, body=Empty()))
-                    )
-                found.append(decode_reply(peer.recv_multipart()).request)
-        finally:
-            os.kill(os.getpid(), signal.SIGTERM)
+        with zmq.Context() as context, context.socket(zmq.DEALER) as peer:
+            peer.setsockopt(zmq.RCVTIMEO, int(WAIT_S * 1000))
+            peer.connect(server.addresses[0])
+            for number in (1, 2):
+                peer.send_multipart(
+                    encode_request(Request(Op.PING, request=number, body=Empty()))
+                )
+            found.append(decode_reply(peer.recv_multipart()).request)
 
     monkeypatch.setattr(Node, "receive", fail_at_the_first)
-    thread = threading.Thread(target=send)
-    thread.start()
-    server.run()
-    thread.join(WAIT_S)
+    run_beside(server, send)
     assert found == [2]
     assert caplog.text.count("cannot handle a message") == 1
 
@@ -122,14 +122,10 @@ def test_a_long_walk_of_the_waits_is_not_repeated_for_each_message(server, monke
 
     def send():
         ask_often(server.addresses[0], messages)
-        os.kill(os.getpid(), signal.SIGTERM)
 
     monkeypatch.setattr(Node, "is_idle", False)
     monkeypatch.setattr(Node, "tick", tick)
-    thread = threading.Thread(target=send)
-    thread.start()
-    server.run()
-    thread.join(WAIT_S)
+    run_beside(server, send)
     assert len(ticks) < messages / 2
 
 
@@ -179,21 +175,15 @@ def test_a_reply_that_reaches_nobody_is_counted(server, monkeypatch):
         return False
 
     def ask():
-        try:
-            with zmq.Context() as context, context.socket(zmq.DEALER) as peer:
-                peer.connect(server.addresses[0])
-                peer.send_multipart(encode_request(Request(Op.PING, request=1, body=Empty())))
-                is_dropped.wait(WAIT_S)
-            with smbox.connect(server.addresses[0], transport="tcp", timeout_s=WAIT_S) as box:
-                found.append(box.stats()["replies_dropped"])
-        finally:
-            os.kill(os.getpid(), signal.SIGTERM)
+        with zmq.Context() as context, context.socket(zmq.DEALER) as peer:
+            peer.connect(server.addresses[0])
+            peer.send_multipart(encode_request(Request(Op.PING, request=1, body=Empty())))
+            is_dropped.wait(WAIT_S)
+        with smbox.connect(server.addresses[0], transport="tcp", timeout_s=WAIT_S) as box:
+            found.append(box.stats()["replies_dropped"])
 
     monkeypatch.setattr(Listener, "send", send_but_the_first)
-    thread = threading.Thread(target=ask)
-    thread.start()
-    server.run()
-    thread.join(WAIT_S)
+    run_beside(server, ask)
     assert found == [1]
 
 
@@ -203,19 +193,13 @@ def test_a_silent_client_that_is_connected_keeps_its_session(server, monkeypatch
     found, connect = [], partial(smbox.connect, server.addresses[0], transport="tcp")
 
     def ask():
-        try:
-            with connect(timeout_s=WAIT_S) as box:
-                found.append(box.stats()["sessions"])
-                with pytest.raises(LimitError):
-                    connect(timeout_s=WAIT_S)
-                found.append(box.stats()["refusals.LIMIT"])
-        finally:
-            os.kill(os.getpid(), signal.SIGTERM)
+        with connect(timeout_s=WAIT_S) as box:
+            found.append(box.stats()["sessions"])
+            with pytest.raises(LimitError):
+                connect(timeout_s=WAIT_S)
+            found.append(box.stats()["refusals.LIMIT"])
 
-    thread = threading.Thread(target=ask)
-    thread.start()
-    server.run()
-    thread.join(WAIT_S)
+    run_beside(server, ask)
     assert found == [1, 1]
 
 

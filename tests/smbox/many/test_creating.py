@@ -205,30 +205,34 @@ def test_create_beside_free_finds_the_region_or_creates_it(team, layout):
     assert names(team.box()) == []
 
 
-def test_attach_finds_the_region_in_place_of_one_freed_meanwhile(box, team, monkeypatch):
-    box.create("w", init=X, layout="striped")
-    head_of, other = Node.head_of, team.box()
+def before_the_head_is_read(monkeypatch, job):
+    """Do a job once, before the next read of a head."""
+    head_of = Node.head_of
 
-    def replaced(*arguments):
+    def job_and_head_of(*arguments):
         monkeypatch.undo()
-        other.free("w")
-        other.create("w", init=-X, layout="striped")
+        job()
         return head_of(*arguments)
 
-    monkeypatch.setattr(Node, "head_of", replaced)
+    monkeypatch.setattr(Node, "head_of", job_and_head_of)
+
+
+def test_attach_finds_the_region_in_place_of_one_freed_meanwhile(box, team, monkeypatch):
+    box.create("w", init=X, layout="striped")
+    other = team.box()
+
+    def replace():
+        other.free("w")
+        other.create("w", init=-X, layout="striped")
+
+    before_the_head_is_read(monkeypatch, replace)
     assert box.attach("w").get().tolist() == (-X).tolist()
 
 
 def test_attach_to_a_region_freed_meanwhile_ends_at_its_deadline(box, team, monkeypatch):
     box.create("w", init=X, layout="striped")
-    head_of, other = Node.head_of, team.box()
-
-    def freed(*arguments):
-        monkeypatch.undo()
-        other.free("w")
-        return head_of(*arguments)
-
-    monkeypatch.setattr(Node, "head_of", freed)
+    other = team.box()
+    before_the_head_is_read(monkeypatch, lambda: other.free("w"))
     with pytest.raises(RegionNotFoundError):
         box.attach("w", timeout_s=0.0)
 
