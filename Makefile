@@ -66,7 +66,7 @@ native: $(STAMP)  ## build the native library again
 
 demo: $(BUILT)  ## train a small model on several workers through one memory node
 	mkdir -p out
-	$(BIN)/smbox demo --picture out/demo.png
+	$(BIN)/smbox demo --plot out/demo.png
 
 # The tests start thousands of Python processes. If PYTHONDONTWRITEBYTECODE is set, as in many
 # containers, each of them compiles the modules that it imports, which is a third of its start time.

@@ -23,7 +23,7 @@ from smbox_torch.demo.worker import Outcome, Settings
 from smbox_torch.launching.cluster import Plan
 from smbox_torch.launching.display import Display
 from smbox_torch.launching.launcher import Launcher
-from smbox_torch.picture import check_picture
+from smbox_torch.plotting import check_plot
 
 __all__ = ["command"]
 
@@ -34,12 +34,12 @@ def command(
     nodes: Annotated[int, typer.Option(help="Number of nodes to simulate.", min=1)] = 2,
     per_node: Annotated[int, typer.Option(help="Number of workers on each node.", min=1)] = 2,
     steps: Annotated[int, typer.Option(help="Number of steps of each worker.", min=20)] = 240,
-    picture: Annotated[
-        Path, typer.Option(help="File for the curves; the extension selects the format.")
+    plot: Annotated[
+        Path, typer.Option(help="File for a plot; the extension selects the format.")
     ] = Path("demo.png"),
 ) -> None:
     """Train a small network on several workers, and compare the center with one process."""
-    check_picture(picture)
+    check_plot(plot)
     data = digits.load()
     console = Console(highlight=False)
     settings = Settings(steps=steps, look=max(1, steps // 15))
@@ -52,8 +52,8 @@ def command(
     console.print("now one process on as many pictures ...")
     alone = baseline(settings, len(workers), data)
     console.print(table(workers, alone, nodes))
-    draw(workers, alone, picture)
-    console.print(f"curves: {picture.resolve()}")
+    draw(workers, alone, plot)
+    console.print(f"curves: {plot.resolve()}")
 
 
 def _run(

@@ -12,7 +12,7 @@ from torch import nn
 
 from smbox_torch.demo import digits
 from smbox_torch.demo.worker import Outcome, Settings
-from smbox_torch.picture import save
+from smbox_torch.plotting import save
 
 __all__ = ["baseline", "draw", "path_to_memory", "table"]
 

@@ -12,11 +12,11 @@ import typer
 
 from smbox import toml
 from smbox.cli.output import print_json, print_table
-from smbox_torch.picture import check_picture
 from smbox_torch.planning import models
 from smbox_torch.planning.drawing import draw
 from smbox_torch.planning.file import FLOAT32, File, read
 from smbox_torch.planning.rates import Prediction, predict
+from smbox_torch.plotting import check_plot
 
 __all__ = ["command"]
 
@@ -50,7 +50,7 @@ def command(
 ) -> None:
     """Predict images per second of each training method, and the resource that limits it."""
     if plot is not None:
-        check_picture(plot)
+        check_plot(plot)
     request, parameters = toml.read(file, partial(_settings, is_measured=measure))
     model = request.model
     compute_s = (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from smbox_torch.picture import save
 from smbox_torch.planning.rates import Prediction
+from smbox_torch.plotting import save
 
 __all__ = ["draw"]
 

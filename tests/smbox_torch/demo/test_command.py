@@ -16,9 +16,9 @@ if not all(map(importlib.util.find_spec, ("sklearn", "matplotlib"))):  # imports
 
 
 def test_a_cluster_of_two_nodes_trains_and_reports(frameworks: str, tmp_path):
-    """The whole way: launcher, memory node, two processes over tcp, table and picture."""
-    picture = tmp_path / "demo.png"
-    settings = ["--nodes", "2", "--per-node", "1", "--steps", "20", "--picture", str(picture)]
+    """The whole way: launcher, memory node, two processes over tcp, table and plot."""
+    plot = tmp_path / "demo.png"
+    settings = ["--nodes", "2", "--per-node", "1", "--steps", "20", "--plot", str(plot)]
     done = subprocess.run(
         [frameworks, "-c", "from smbox.cli.main import main; main()", "demo", *settings],
         capture_output=True,
@@ -29,21 +29,21 @@ def test_a_cluster_of_two_nodes_trains_and_reports(frameworks: str, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     assert "accuracy" in done.stdout
     assert "2 workers, 2 nodes" in done.stdout
-    assert picture.stat().st_size > 1000
+    assert plot.stat().st_size > 1000
 
 
 @pytest.mark.parametrize(
     "name", ["curves.nothing", "", "no-such-folder/curves.png", "x" * 300 + "/curves.png"]
 )
-def test_a_picture_that_cannot_be_written_is_refused_before_any_training(tmp_path, name: str):
-    refused = started(["--picture", str(tmp_path / name)])
+def test_a_plot_that_cannot_be_written_is_refused_before_any_training(tmp_path, name: str):
+    refused = started(["--plot", str(tmp_path / name)])
     assert str(tmp_path / name) in refused
 
 
 @pytest.mark.parametrize("module", ["matplotlib.backend_bases", "sklearn.datasets"])
 def test_a_missing_package_is_named_before_any_training(tmp_path, monkeypatch, module: str):
     monkeypatch.setitem(sys.modules, module, None)  # as if it were not there
-    refused = started(["--picture", str(tmp_path / "curves.png")])
+    refused = started(["--plot", str(tmp_path / "curves.png")])
     assert "pip install 'smbox[demo]'" in refused
 
 

@@ -13,7 +13,7 @@ from smbox_torch.demo.digits import Digits
 from smbox_torch.demo.report import baseline, draw, table
 from smbox_torch.demo.worker import Outcome, Settings
 from smbox_torch.optimizer.stats import Recorder
-from smbox_torch.picture import save
+from smbox_torch.plotting import save
 
 
 def outcome(rank: int, center: float | None) -> Outcome:
@@ -44,14 +44,14 @@ def test_the_table_names_the_path_to_the_memory(nodes, path):
     assert f"moved {path}" in console.export_text()
 
 
-def test_the_picture_is_written(tmp_path):
+def test_the_plot_is_written(tmp_path):
     pytest.importorskip("matplotlib", reason="the demo extra is not installed")
     path = tmp_path / "curves.png"
     draw([outcome(0, 0.75), outcome(1, None)], outcome(0, 0.5), path)
     assert path.read_bytes()[:4] == b"\x89PNG"
 
 
-def test_a_picture_that_finds_no_space_is_an_error_that_names_it(tmp_path):
+def test_a_plot_that_finds_no_space_is_an_error_that_names_it(tmp_path):
     def full(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device")
 

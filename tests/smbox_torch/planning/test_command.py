@@ -100,7 +100,7 @@ def test_the_plot_is_a_picture(plan, tmp_path: Path):
 
 
 @pytest.mark.parametrize("name", ["plan.nothing", "", "no-such-folder/plan.png"])
-def test_a_picture_that_cannot_be_written_is_refused(
+def test_a_plot_that_cannot_be_written_is_refused(
     plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ):
     pytest.importorskip("matplotlib")

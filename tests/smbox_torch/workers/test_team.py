@@ -90,6 +90,18 @@ def test_a_member_of_the_users_is_not_left(box):
         assert (member.count, member.progress) == (1, 3)
 
 
+def test_a_member_counts_the_steps_of_one_team_at_a_time(box):
+    with smbox.join(box, "run") as member:
+        first, second = (team_of(box, "run", member, env={}) for _ in range(2))
+        first.count()
+        with pytest.raises(ConfigError, match="belongs to another optimizer"):
+            second.count()
+        second.leave()
+        assert member.is_counted
+        first.leave()
+        second.count()
+
+
 def test_a_later_worker_of_a_rank_has_a_larger_generation(box):
     first = team_of(box, "run", 2, rank=1, env={})
     first.leave()

@@ -1,4 +1,4 @@
-"""Pictures of commands: refused before the work if they cannot be written after it."""
+"""Plots of commands: refused before the work if they cannot be written after it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any, Final
 
 from smbox.errors import ConfigError
 
-__all__ = ["check_picture", "save"]
+__all__ = ["check_plot", "save"]
 
 FORMAT: Final = "png"
 """Of a path without an ending."""
 
 
-def check_picture(path: Path) -> None:
-    """Check that a picture can be written.
+def check_plot(path: Path) -> None:
+    """Check that a plot can be written.
 
     Raises:
         ConfigError: matplotlib is missing, or writes no such file there; nothing was made.
@@ -25,24 +25,24 @@ def check_picture(path: Path) -> None:
             FigureCanvasBase,
         )
     except ImportError as error:
-        raise ConfigError("a picture needs matplotlib: pip install 'smbox[demo]'") from error
+        raise ConfigError("a plot needs matplotlib: pip install 'smbox[demo]'") from error
     if _format(path) not in FigureCanvasBase.get_supported_filetypes():
         raise ConfigError("matplotlib writes no such file: use .png", file=str(path))
     # Not of Path: in a folder that this user cannot enter, these raise PermissionError.
     place = path if os.path.exists(path) else path.parent
     if os.path.isdir(path) or not os.access(place, os.W_OK):
         raise ConfigError(
-            "no picture can be written there: name a file in a folder that you may write",
+            "no plot can be written there: name a file in a folder that you may write",
             file=str(path),
         )
 
 
 def save(figure: Any, path: Path, *, dpi: int) -> None:
-    """Write a picture in the format of the path's ending.
+    """Write a plot in the format of the path's ending.
 
     Args:
         figure: matplotlib's.
-        path: of the picture; PNG if it has no ending.
+        path: of the plot; PNG if it has no ending.
         dpi: dots per inch.
 
     Raises:
@@ -52,7 +52,7 @@ def save(figure: Any, path: Path, *, dpi: int) -> None:
         figure.savefig(path, dpi=dpi, format=_format(path))
     except OSError as error:
         raise ConfigError(
-            f"the picture cannot be written: {error.strerror}", file=str(path)
+            f"the plot cannot be written: {error.strerror}", file=str(path)
         ) from error
 
 
