@@ -17,7 +17,7 @@ from memnode.server import NodeServer
 from smbox.config import parse_size
 from smbox.errors import ConfigError, OutOfMemoryError, SmboxError, TransportError
 from smbox.native import library
-from smbox.transports.zeromq import learn_large_blocks, start_frame_thread
+from smbox.transports.zeromq import FILES, learn_large_blocks, start_frame_thread
 
 EXIT_CLEAN: Final = 0
 EXIT_FAILED: Final = 1
@@ -34,6 +34,9 @@ EXITS: Final[tuple[tuple[type[Exception], int], ...]] = (
 )
 
 DEFAULT_BIND: Final = "tcp://127.0.0.1:7070"
+FILES_OF_ADDRESS: Final = 4
+"""Open files of an address that the node listens at, and of its first connections."""
+
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 
 _LOG = logging.getLogger("memnode")
@@ -186,7 +189,7 @@ def _print(line: str) -> None:
 def _serve(config: NodeConfig, *, as_json: bool) -> int:
     library.load()  # fail now if it is missing, not at the first change
     learn_large_blocks()  # reuse the memory of one message for the next
-    start_frame_thread()
+    start_frame_thread(FILES + FILES_OF_ADDRESS * len(config.binds))
     server = NodeServer(config)
     with server.opened():
         _print(ready_line(server.addresses, server.name, as_json=as_json))

@@ -84,19 +84,22 @@ def learn_large_blocks() -> None:
         np.empty(HEAP_BLOCK_NBYTES, np.uint8)
 
 
-def start_frame_thread() -> None:
+def start_frame_thread(files: int = FILES) -> None:
     """Start the thread of pyzmq that frees sent frames, which otherwise starts in a send.
 
     A send that fails in the middle of a message breaks the messages after it.
 
+    Args:
+        files: number of files that ZeroMQ will need.
+
     Raises:
         SystemLimitError: too few files or threads can be had; ZeroMQ was not started.
     """
-    _check_limits()
-    gc.refs.pop(gc.store(None), None)
+    _check_limits(files)
+    start_thread(lambda: gc.refs.pop(gc.store(None), None))
 
 
-def _check_limits() -> None:
+def _check_limits(files: int) -> None:
     """Open as many files, and start as many threads, as ZeroMQ will need."""
     end, threads = threading.Lock(), list[threading.Thread]()
 
@@ -106,7 +109,7 @@ def _check_limits() -> None:
 
     with contextlib.ExitStack() as stack:
         try:
-            for _ in range(FILES):
+            for _ in range(files):
                 stack.enter_context(select.epoll())  # garbage collection closes it too
         except OSError as error:
             raise refusal("start ZeroMQ", error) from error

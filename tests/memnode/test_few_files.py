@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
 from memnode.access import Access
+from memnode.cli import EXIT_MEMORY
 from smbox.errors import SystemLimitError
 from smbox.keys import Authorised, Role, add_client, make_node_key, read_client_key
 from smbox.memory import channels
 from smbox.memory.channels import rings_of
+from smbox.memory.segment import listing
+from smbox.memory.superblock import remove_all
 from smbox.wire.messages import Empty
 from smbox.wire.ops import Op, Status
 
@@ -23,6 +28,17 @@ class Full(channels.Segment):
     @classmethod
     def attach(cls, name):
         raise SystemLimitError("too many open files", name=name)
+
+
+def test_a_start_with_too_few_files_for_its_addresses_is_refused():
+    limited = ["bash", "-c", 'ulimit -n 24; exec "$0" "$@"']  # ZeroMQ would abort
+    command = [*limited, sys.executable, "-m", "memnode", "--name", "few", "--memory", "1MiB"]
+    command += ["--bind", "tcp://127.0.0.1:0"] * 4
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    left = listing("smbox.few.")
+    remove_all("few")
+    assert (done.returncode, left) == (EXIT_MEMORY, [])
+    assert "raise ulimit -n" in done.stderr
 
 
 def full(*_args):

@@ -8,6 +8,7 @@ import signal
 import threading
 
 import pytest
+from zmq.utils.garbage import gc
 
 import smbox
 from smbox.errors import SystemLimitError
@@ -41,6 +42,14 @@ def refuse(monkeypatch):
 def test_zeromq_is_not_started_without_threads(refuse, nth):
     refuse("smbox-limits", nth)
     with pytest.raises(SystemLimitError, match=r"ulimit -u, -v, or pids\.max"):
+        start_frame_thread()
+
+
+def test_a_thread_of_pyzmq_that_cannot_start_is_told(refuse, monkeypatch):
+    monkeypatch.setattr(gc, "refs", gc.refs)
+    monkeypatch.setattr(gc, "thread", None)
+    refuse("Thread-")
+    with pytest.raises(SystemLimitError, match="ulimit -u"):
         start_frame_thread()
 
 
