@@ -27,7 +27,7 @@ from smbox.memory.layout import Slot, SlotState, Stripe
 from smbox.memory.locks import LockFile
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.orders import Block, Result
-from smbox.memory.segment import NoSegmentError, Segment
+from smbox.memory.segment import NoSegmentError, Segment, unlink
 from smbox.native import library
 
 SHORT_NBYTES: Final = 64 * 1024
@@ -197,6 +197,7 @@ def sweep_slot(node: str, slot_id: int, locks: LockFile, channels: ChannelTable)
         try:
             slot = journal.attach_slot(node, slot_id)
         except NoSegmentError:
+            unlink(layout.building_name(node, slot_id))  # it was not complete
             return False
         ring = ring_needed(slot)
         channels.pinned_rings.add(ring)

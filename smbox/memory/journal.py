@@ -71,7 +71,7 @@ class Writer:
         while True:
             # A node that starts removes incomplete segments.
             with suppress(NoSegmentError, FileNotFoundError):
-                with create_filled(node, name, Slot.NBYTES) as segment:
+                with create_filled(node, name, Slot.NBYTES, slot_id) as segment:
                     words = slot_words(segment)
                     words[Slot.MAGIC] = Slot.MAGIC_VALUE
                     words[Slot.FORMAT] = layout.FORMAT
@@ -104,10 +104,10 @@ def alive_byte(slot_id: int) -> int:
 
 
 def slot_ids(node: str) -> list[int]:
-    """List the ids of a node's slots, of living and of dead writers."""
-    prefix = layout.name_of(node, "slot.")
-    found = [name.removeprefix(prefix) for name in listing(prefix)]
-    return [int(name, 16) for name in found if re.fullmatch("[0-9a-f]{16}", name)]
+    """List the ids of a node's slots, of living and of dead writers, also incomplete ones."""
+    prefixes = (layout.name_of(node, "slot."), layout.name_of(node, "building."))
+    found = [name.rpartition(".")[2] for name in listing(prefixes)]
+    return [int(name, 16) for name in found if re.fullmatch("0[0-9a-f]{14}[13579bdf]", name)]
 
 
 def is_alive(node: str, slot_id: int) -> bool:

@@ -169,16 +169,20 @@ class Word:
 
 
 @contextmanager
-def create_filled(node: str, name: str, nbytes: int) -> Iterator[Segment]:
+def create_filled(
+    node: str, name: str, nbytes: int, token: int | None = None
+) -> Iterator[Segment]:
     """Create a segment of a node; it gets its name when the ``with`` block has filled it.
 
     It has ``nbytes`` zeros. A process that is killed meanwhile leaves no segment of this name.
-    An empty segment of this name is replaced.
+    An empty segment of this name is replaced. ``token`` names it until then; only that of a
+    journal slot is odd.
 
     Raises:
         OutOfMemoryError, SegmentError: as ``Segment.create``; no segment is left.
     """
-    segment = Segment.create(layout.building_name(node, secrets.randbits(64)), nbytes)
+    token = secrets.randbits(63) << 1 if token is None else token
+    segment = Segment.create(layout.building_name(node, token), nbytes)
     try:
         yield segment
         segment.rename(name)
@@ -286,8 +290,8 @@ def size(name: str) -> int:
     return 0
 
 
-def listing(prefix: str) -> list[str]:
-    """List the names of all segments that begin with ``prefix``, sorted."""
+def listing(prefix: str | tuple[str, ...]) -> list[str]:
+    """List the names of all segments that begin with (one of) ``prefix``, sorted."""
     try:
         return sorted(name for name in os.listdir(DIRECTORY) if name.startswith(prefix))
     except OSError as error:

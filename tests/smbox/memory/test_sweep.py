@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import numpy as np
 import pytest
 
+from smbox import dtypes
 from smbox.errors import SegmentError, SystemLimitError
 from smbox.memory import journal
 from smbox.memory.channels import Answers, rings_of
@@ -22,7 +25,8 @@ from smbox.memory.layout import (
     slot_name,
 )
 from smbox.memory.locks import LockFile
-from smbox.memory.segment import Segment, unlink
+from smbox.memory.region_header import RegionSpec
+from smbox.memory.segment import Segment, listing, unlink
 from smbox.testing.dead_writer import GARBAGE, leave_open
 from smbox.testing.regions import commit
 
@@ -42,6 +46,25 @@ def test_a_slot_at_rest_is_removed(memory):
     writer = Writer.create(memory.name)
     writer.locks.close()
     assert sweep(memory, writer.slot_id)
+
+
+def test_what_a_killed_writer_had_of_its_slot_is_removed(memory, monkeypatch):
+    prefix = name_of(memory.name, "building.")
+
+    def kill(_segment, _name):
+        memory.sweep_slots()
+        assert len(listing(prefix)) == 1  # the writer still lives
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
+        patch.setattr(Segment, "rename", kill)
+        patch.setattr(Segment, "unlink", lambda _: None)
+        Writer.create(memory.name)
+    building = memory.begin(RegionSpec("r", dtypes.by_name("float32"), (1,)))
+    assert len(listing(prefix)) == 2
+    memory.sweep_slots()
+    assert len(listing(prefix)) == 1
+    building.step()
 
 
 def test_a_slot_stays_while_its_region_cannot_be_mapped(memory, make, monkeypatch):
