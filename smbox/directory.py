@@ -37,7 +37,7 @@ class Directory:
 
     def __init__(self, paths: PathPair) -> None:
         self._paths = paths
-        self._at_close: dict[Callable[[], None], None] = {}
+        self._at_close: dict[Callable[[], None], Callable[[], None]] = {}
 
     def create(
         self,
@@ -175,7 +175,7 @@ class Directory:
 
     def before_close(self, end: Callable[[], None]) -> None:
         """Register a function that runs once when the box closes, while verbs still work."""
-        self._at_close[end] = None
+        self._at_close[end] = end
 
     def not_before_close(self, end: Callable[[], None]) -> None:
         """Remove a function registered by ``before_close``. Idempotent."""
@@ -183,8 +183,8 @@ class Directory:
 
     def leave(self) -> None:
         """Call and remove all functions registered by ``before_close``."""
-        while self._at_close:
-            self._at_close.popitem()[0]()
+        while ends := [*self._at_close]:  # another thread may remove some meanwhile
+            self._at_close.pop(ends[-1], lambda: None)()
 
 
 def find(paths: PathPair, name: str, deadline_s: float | None) -> RegionInfo:

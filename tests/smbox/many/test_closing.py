@@ -1,4 +1,4 @@
-"""A box that another thread closes during a verb."""
+"""A box that one thread closes while another one uses it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from contextlib import suppress
 import numpy as np
 import pytest
 
+import smbox.directory
 import smbox.paths.pair
 from smbox.errors import ConfigError, PeerLostError
 
@@ -55,3 +56,20 @@ def test_a_close_at_any_line_of_a_striped_verb_ends_it_with_an_error_of_smbox(te
             attached.accumulate(X)
     assert at > 10
     assert region.get().max() <= at
+
+
+def test_what_is_due_at_a_close_may_be_withdrawn_at_any_line_of_it(team):
+    """It could raise KeyError, as when another thread released a lock of the box."""
+
+    def is_withdrawn(at):
+        box, ends = team.box(), [lambda: None, lambda: None]
+        for end in ends:
+            box.before_close(end)
+
+        def withdraw():
+            for end in ends:
+                box.not_before_close(end)
+
+        return called_at(at, withdraw, box.close, smbox.directory.__file__)
+
+    assert next(at for at in itertools.count(1) if not is_withdrawn(at)) > 3
