@@ -238,8 +238,9 @@ class ThreadedPath(Generic[H]):
 
     def check_not_nested(self) -> None:
         """Raise NestedCallError if this thread is inside a call on this path."""
-        if hasattr(self._local, "queue"):
-            self._local.queue.check_not_nested()
+        queue = getattr(self._local, "queue", None)  # once: a close replaces it
+        if queue is not None:
+            queue.check_not_nested()
 
     def say_bye(self) -> None:
         """Announce to the node, if it needs to know, that this client leaves; never wait."""

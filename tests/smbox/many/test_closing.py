@@ -11,6 +11,7 @@ import pytest
 
 import smbox.directory
 import smbox.paths.pair
+import smbox.paths.threads
 from smbox.errors import ConfigError, PeerLostError
 
 X = np.ones(12, np.float32)
@@ -39,8 +40,9 @@ def called_at(at, call, job, file):
     return was_called
 
 
-def test_a_close_at_any_line_of_a_striped_verb_ends_it_with_an_error_of_smbox(team):
-    """It could raise AttributeError: the paths were read twice."""
+@pytest.mark.parametrize("module", [smbox.paths.pair, smbox.paths.threads])
+def test_a_close_at_any_line_of_a_striped_verb_ends_it_with_an_error_of_smbox(team, module):
+    """It could raise AttributeError: the paths, or those of the thread, were read twice."""
     region = team.box().create("w", init=0 * X, layout="striped")
 
     def add():
@@ -50,7 +52,7 @@ def test_a_close_at_any_line_of_a_striped_verb_ends_it_with_an_error_of_smbox(te
     for at in itertools.count(1):
         box = team.box()
         attached = box.attach("w")
-        if not called_at(at, box.close, add, smbox.paths.pair.__file__):
+        if not called_at(at, box.close, add, module.__file__):
             break
         with pytest.raises(ConfigError, match="closed"):
             attached.accumulate(X)
