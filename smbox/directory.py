@@ -37,7 +37,7 @@ class Directory:
 
     def __init__(self, paths: PathPair) -> None:
         self._paths = paths
-        self._at_close: dict[Callable[[], None], Callable[[], None]] = {}
+        self._at_close: dict[Callable[[], None], None] = {}
 
     def create(
         self,
@@ -174,8 +174,11 @@ class Directory:
         return nullcontext(self._paths)
 
     def before_close(self, end: Callable[[], None]) -> None:
-        """Register a function that runs once when the box closes, while verbs still work."""
-        self._at_close[end] = end
+        """Register a function that runs when the box closes, while verbs still work.
+
+        It may run once in each thread that closes the box.
+        """
+        self._at_close[end] = None
 
     def not_before_close(self, end: Callable[[], None]) -> None:
         """Remove a function registered by ``before_close``. Idempotent."""
@@ -184,7 +187,10 @@ class Directory:
     def leave(self) -> None:
         """Call and remove all functions registered by ``before_close``."""
         while ends := [*self._at_close]:  # another thread may remove some meanwhile
-            self._at_close.pop(ends[-1], lambda: None)()
+            try:
+                ends[-1]()
+            finally:  # not before: another thread that closes the box must not overtake it
+                self.not_before_close(ends[-1])
 
 
 def find(paths: PathPair, name: str, deadline_s: float | None) -> RegionInfo:

@@ -169,7 +169,9 @@ class Holder:
         self.memory.not_before_close(self._close)
 
     def _close(self) -> None:
-        self.leave(timeout_s=LEAVE_TIMEOUT_S)
+        drop(self)
+        with suppress(SmboxError):
+            self._lease.leave(deadline_s=deadline_of(LEAVE_TIMEOUT_S))
 
 
 _LOCK = threading.RLock()

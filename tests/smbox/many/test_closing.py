@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import itertools
 import sys
+import threading
 from contextlib import suppress
 
 import numpy as np
 import pytest
 
+import smbox
 import smbox.directory
 import smbox.paths.pair
 import smbox.paths.threads
 from smbox.errors import ConfigError, PeerLostError
+from smbox.lease import Lease
 
 X = np.ones(12, np.float32)
 
@@ -75,3 +78,21 @@ def test_what_is_due_at_a_close_may_be_withdrawn_at_any_line_of_it(team):
         return called_at(at, withdraw, box.close, smbox.directory.__file__)
 
     assert next(at for at in itertools.count(1) if not is_withdrawn(at)) > 3
+
+
+def test_a_box_that_two_threads_close_leaves_its_runs(team, monkeypatch):
+    """The second one closed the paths before the first one had left."""
+    box = team.box()
+    smbox.join(box, "run")
+    leave = Lease.leave
+
+    def leave_late(lease, **deadline):
+        monkeypatch.undo()
+        thread = threading.Thread(target=box.close)
+        thread.start()
+        thread.join()
+        leave(lease, **deadline)
+
+    monkeypatch.setattr(Lease, "leave", leave_late)
+    box.close()
+    assert smbox.join(team.box(), "run").count == 1
