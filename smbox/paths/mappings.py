@@ -8,6 +8,7 @@ permission to open the node's lock file.
 from __future__ import annotations
 
 import threading
+from typing import Final
 
 from smbox.address import OFFSET_MAX
 from smbox.errors import PeerLostError, RegionFreedError, SegmentError
@@ -17,6 +18,9 @@ from smbox.memory.locks import LockFile
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.segment import Segment, size as segment_size
 from smbox.paths.requests import NodeInfo, RegionInfo
+
+LOOKS: Final = 256
+"""Mappings that are looked at, on average, for each new one, whether their region was freed."""
 
 
 class Mappings:
@@ -33,6 +37,7 @@ class Mappings:
         self.mapped = self._regions.get
         self._mutex = threading.RLock()
         self._is_closed = False
+        self._attached = 0  # since the last look at all mappings
 
     def region(self, info: RegionInfo) -> MappedRegion:
         """Return the mapping of a region.
@@ -52,9 +57,13 @@ class Mappings:
         with self._mutex:
             if self._is_closed:
                 raise PeerLostError("the box was closed", outcome="none")
+            self._attached += 1
             mapped = self._regions.items()
-            for address in [a for a, r in mapped if r.state == RegionState.FREED]:
-                del self._regions[address]
+            # To look at all each time, the first uses of n regions would take n**2 / 2 looks.
+            if self._attached * LOOKS >= len(mapped):
+                self._attached = 0
+                for address in [a for a, r in mapped if r.state == RegionState.FREED]:
+                    del self._regions[address]
             try:
                 region = MappedRegion.attach(self.node.name, info.address & OFFSET_MAX)
             except RegionFreedError as error:
