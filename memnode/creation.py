@@ -88,9 +88,12 @@ class Builds:
         del self.in_progress[build.owner, create.token]
         return region
 
-    def step_others(self, parked: Collection[ChannelKey]) -> None:
-        """Do a slice of each build of a channel that is not parked: it lost its connection."""
-        for build in [each for each in self.in_progress.values() if each.owner not in parked]:
+    def step_others(self, parked: Collection[tuple[ChannelKey, bytes]]) -> None:
+        """Do a slice of each build whose CREATE is not parked: its client asks no more for it.
+
+        Another CREATE of its channel may be parked, and wait for it.
+        """
+        for build in [each for key, each in self.in_progress.items() if key not in parked]:
             try:
                 self.step(build)
             except Exception as error:  # noqa: BLE001 -- no client waits for it

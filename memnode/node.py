@@ -154,7 +154,8 @@ class Node:
             self._sessions.close_disconnected()
             self._sessions.expire(paused_s=since_s - HOUSEKEEPING_S)
         pending = list(context.pending.values())
-        context.builds.step_others({each.key for each in pending if each.queue})
+        heads = [(each.key, each.queue[0].body) for each in pending if each.queue]
+        context.builds.step_others({(key, getattr(body, "token", b"")) for key, body in heads})
         outgoing = [each for channel in pending for each in self._run(channel)]
         outgoing += [self._encoded(*each) for each in finish_waits(context, pending)]
         for channel in pending:

@@ -122,6 +122,17 @@ def test_who_is_told_of_a_later_request_is_told_of_no_earlier_one(bench, peer, a
     assert replies[2].error.facts == {}
 
 
+def test_a_creator_that_asks_again_waits_for_what_it_began_before(bench, peer):
+    fields = {"shape": (SLICE_NBYTES,), "dtype": "float32", "exist_ok": True}
+    first, again = (
+        Create(name="large", token=secrets.token_bytes(16), **fields) for _ in range(2)
+    )
+    peer.begin(Op.CREATE, body=first)
+    assert peer.hello().error is None
+    made = peer.ask(Op.CREATE, body=again).body.address
+    assert list(bench.memory.regions) == [made] == [bench.memory.superblock.first_address]
+
+
 def test_a_new_connection_discards_what_is_parked(bench, peer, address, held):
     begin_put(peer, address, floats(5), 1)
     assert bench.waiting(peer)
