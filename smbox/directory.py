@@ -69,7 +69,7 @@ class Directory:
             layout: "single": on one node; "striped": one part of consecutive rows on each node
                 of the box, created one after the other. Both are the same on one node.
             timeout_s: seconds to wait for the node; None: the timeout of the box, which
-                restarts as long as part of ``init`` is transferred.
+                restarts as long as the node makes the region or ``init`` is transferred.
 
         Raises:
             ConfigError, LimitError: an argument is invalid; nothing was created.

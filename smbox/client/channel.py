@@ -225,6 +225,8 @@ class Channel(ThreadQueue[Transfer]):
         if reply.status is Status.PARKED:
             facts = {} if reply.error is None else reply.error.facts
             self._parked = {name: facts[name] for name in HOLDER_FACTS if name in facts}
+            # Progress: the node works on it. After a restart, it begins again.
+            self.completed += message.copies == 1 and not self._parked
         elif reply.status is Status.GAP:
             connection.lose()  # a message before it was lost
         elif reply.status is Status.SESSION_EXPIRED:

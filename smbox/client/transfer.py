@@ -198,15 +198,23 @@ class Call(Transfer):
         """Store the reply."""
         self.reply = reply
 
-    def answer(self, timeout_s: float) -> Reply:
+    def answer(self, timeout_s: float, *, restarts: bool = False) -> Reply:
         """Send the request and wait for its reply.
+
+        Args:
+            timeout_s: seconds to wait.
+            restarts: restart the timeout as long as the node works on the request.
 
         Raises:
             RequestTimeoutError: none came in time; the request is not sent again.
             SmboxError: the node refused the request.
         """
         try:
-            self.advance(time.monotonic() + timeout_s)
+            is_moving = True
+            while is_moving:
+                before = self.progress()
+                is_done = self.advance(time.monotonic() + timeout_s)
+                is_moving = restarts and not is_done and self.progress() > before
         finally:
             if not self.is_done:
                 self.cancel()

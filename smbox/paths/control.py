@@ -72,17 +72,20 @@ class ControlPath:
         """Wait for a reply to PING."""
         self._ask(Op.PING, Empty(), timeout_s)
 
-    def create(self, spec: CreateRequest, timeout_s: float, token: bytes) -> RegionInfo:
+    def create(
+        self, spec: CreateRequest, timeout_s: float, token: bytes, *, restarts: bool = False
+    ) -> RegionInfo:
         """Create a region; RegionExistsError, LayoutMismatchError, OutOfMemoryError.
 
         Args:
             spec: of the region.
             timeout_s: of the request.
             token: 16 random bytes, by which :meth:`discard` finds the region.
+            restarts: restart the timeout as long as the node works on the region.
         """
         check_limits(spec)
         body = messages.Create(**asdict(spec) | {"dtype": spec.dtype.name, "token": token})
-        return self._info(self._ask(Op.CREATE, body, timeout_s))
+        return self._info(self._ask(Op.CREATE, body, timeout_s, restarts=restarts))
 
     def publish(self, info: RegionInfo, timeout_s: float) -> None:
         """Publish a region under construction; RegionExistsError: the name is taken."""
@@ -172,9 +175,9 @@ class ControlPath:
         known = asdict(body) | {"address": address, "dtype": dtype}
         return RegionInfo(**known, node_uuid=self.node.uuid)
 
-    def _ask(self, op: Op, body: Body, timeout_s: float) -> Any:
+    def _ask(self, op: Op, body: Body, timeout_s: float, *, restarts: bool = False) -> Any:
         """Return the body of the reply, which is of the type in ``messages.REPLIES``."""
-        return Call(self.channel, op, body).answer(timeout_s).body
+        return Call(self.channel, op, body).answer(timeout_s, restarts=restarts).body
 
 
 def _demand_possible(name: str) -> None:

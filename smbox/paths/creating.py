@@ -68,7 +68,8 @@ def create(
 ) -> RegionInfo:
     """Create a region; with ``values`` it becomes visible once it holds them.
 
-    Without a deadline, the timeout of the box restarts whenever some of them are written.
+    Without a deadline, the timeout of the box restarts as long as the node makes the region,
+    and whenever some of the values are written.
 
     Args:
         paths: paths to the node.
@@ -85,7 +86,7 @@ def create(
     """
     token = token or new_token()
     if values is None:
-        return paths.control().create(request, paths.request_s(deadline_s), token)
+        return _made(paths, request, deadline_s, token)
     limit_s = deadline_of(paths.timeout_s) if deadline_s is None else deadline_s
     while request.exist_ok:
         try:
@@ -101,6 +102,13 @@ def create(
                     return _found(paths, request, deadline_s)
                 raise
     return _create_filled(paths, request, values, deadline_s, token)
+
+
+def _made(
+    paths: PathPair, request: CreateRequest, deadline_s: float | None, token: bytes
+) -> RegionInfo:
+    timeout_s, restarts = paths.request_s(deadline_s), deadline_s is None
+    return paths.control().create(request, timeout_s, token, restarts=restarts)
 
 
 def _found(paths: PathPair, request: CreateRequest, deadline_s: float | None) -> RegionInfo:
@@ -126,7 +134,7 @@ def _create_filled(
     while True:
         incarnation = control.node.incarnation
         try:
-            ours = control.create(unpublished, paths.request_s(deadline_s), token)
+            ours = _made(paths, unpublished, deadline_s, token)
             contents = ours, "create", KernelCode.REPLACE, NO_SCALE, 0, source.size, source
             paths.finish(Operation(*contents), optional_timeout_s(deadline_s))
             control.publish(ours, paths.request_s(deadline_s))

@@ -58,6 +58,8 @@ class SoloControl:
         request: CreateRequest,
         timeout_s: float,  # noqa: ARG002
         token: bytes,
+        *,
+        restarts: bool = False,  # noqa: ARG002
     ) -> RegionInfo:
         """Create a region; see ControlPath."""
         with self._mutex:

@@ -87,6 +87,26 @@ def test_what_is_said_of_a_held_stripe_displaces_no_fact_of_ours(script, asked):
     assert (facts["op"], facts["timeout_s"], facts["holder_pid"]) == ("get", 0.0, 7)
 
 
+def test_only_the_nodes_work_on_a_request_is_progress(script, asked):
+    """Not that it waits for a stripe, nor that it begins again, as after each of its starts."""
+    work, request = asked
+    working = refuse(request, RemoteError("not done yet"), status=Status.PARKED)
+    held = refuse(request, RemoteError("held", holder_pid=7), status=Status.PARKED)
+    seen = [work.progress()]
+    for reply in (working, held, working):
+        script.wire.reply(reply)
+        script.move()
+        seen.append(work.progress())
+    assert seen == [0, 1, 1, 2]
+    script.wire.reply(refuse(request, RemoteError("who"), status=Status.NO_SESSION))
+    script.move()
+    script.wire.welcome(welcome())
+    script.move()
+    script.wire.reply(refuse(script.wire.sent.popleft(), working.error, status=Status.PARKED))
+    script.move()
+    assert work.progress() == 2
+
+
 def test_a_node_without_an_answer_ends_the_session(script):
     """Else later changes would go on with its numbers, and their requests would fail, too."""
     works = [script.transfer(0, Op.FETCH, 1) for _ in range(2)]

@@ -7,8 +7,11 @@ import weakref
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
+import memnode.node
 from smbox.deadline import ANSWER_MIN_S, deadline_of
+from smbox.dtypes import by_name
 from smbox.errors import (
     AddressRangeError,
     ConfigError,
@@ -19,6 +22,7 @@ from smbox.errors import (
     RegionNotFoundError,
     RequestTimeoutError,
 )
+from smbox.memory import mapped
 from smbox.memory.layout import RegionKind
 from smbox.paths.control import new_token
 from smbox.paths.requests import CreateRequest
@@ -44,6 +48,20 @@ def test_a_created_region_is_found_by_name_and_address(client):
     assert client.control.attach("w", RegionKind.ARRAY, over_s) == info  # all the same
     assert client.control.locate(info.address + 8, WAIT_S) == info
     assert client.control.regions(WAIT_S) == [info]
+
+
+def test_the_timeout_of_a_creation_restarts_while_the_node_makes_the_region(
+    client, monkeypatch
+):
+    monkeypatch.setattr(mapped, "SLICE_NBYTES", 4096)
+    monkeypatch.setattr(memnode.node, "PARKED_AFTER_S", 0.0)
+    monkeypatch.setattr(memnode.node, "PARKED_INTERVAL_S", 0.0)
+    client.create(1)
+    spec = CreateRequest("large", by_name("uint8"), (400_000,))
+    with pytest.raises(RequestTimeoutError):
+        client.control.create(spec, 0.0, new_token())
+    other = replace(spec, name="other")
+    assert client.control.create(other, 0.0, new_token(), restarts=True).name == "other"
 
 
 def test_a_name_is_taken_once(client):

@@ -158,11 +158,11 @@ def test_who_is_slower_takes_what_is_there(solo, box, monkeypatch, step):
     """Another creates the region before our step, which is past our deadline."""
     plain = getattr(solo.control, step)
 
-    def late(*args):
+    def late(*args, **more):
         monkeypatch.setattr(solo.control, step, plain)
         box.create("some", init=F32 * 2)
         time.sleep(0.02)
-        return plain(*args)
+        return plain(*args, **more)
 
     monkeypatch.setattr(solo.control, step, late)
     made = box.create("some", init=F32, exist_ok=True, timeout_s=0.01)
