@@ -269,8 +269,11 @@ def no_room(name: str, nbytes: int) -> OutOfMemoryError:
 
 
 def room_nbytes() -> int:
-    """Return the free bytes of /dev/shm."""
-    stats = os.statvfs(DIRECTORY)
+    """Return the free bytes of /dev/shm; SegmentError if there is none."""
+    try:
+        stats = os.statvfs(DIRECTORY)
+    except OSError as error:
+        raise refusal("use shared memory", error) from error
     return stats.f_bavail * stats.f_frsize
 
 

@@ -84,6 +84,12 @@ def test_more_than_there_is_leaves_nothing(name):
     assert name not in segment.listing("smbox.")
 
 
+def test_a_host_without_dev_shm_is_told(monkeypatch, tmp_path):
+    monkeypatch.setattr(segment, "DIRECTORY", tmp_path / "shm")
+    with pytest.raises(SegmentError, match=r"cannot use shared memory: .*/shm"):
+        segment.room_nbytes()
+
+
 def test_room_that_others_take_meanwhile_is_told(name, monkeypatch):
     made = Segment.create_sparse(name, 8192)
 
