@@ -120,22 +120,28 @@ class Work:
 class Pause:
     """Pauses between polls: the first ones yield the core, later ones are sleeps.
 
-    Each sleep is twice as long as the last, up to a maximum.
+    A sleep lasts an eighth of the time since the first poll: a long wait is prolonged by
+    little, and takes little time of a core.
+
+    Args:
+        min_s: of the shortest sleep.
+        max_s: of the longest.
     """
 
-    def __init__(self, first_s: float = 20e-6, max_s: float = 1e-3) -> None:
-        self._next_s = first_s
+    def __init__(self, min_s: float = 20e-6, max_s: float = 3e-3) -> None:
+        self._min_s = min_s
         self._max_s = max_s
-        self._yields_until_s = time.monotonic() + YIELD_S
+        self._since_s = time.monotonic()
 
     def sleep(self, deadline_s: float) -> bool:
         """Pause once, at most until the deadline; return False at once if it has passed."""
         now_s = time.monotonic()
         if now_s >= deadline_s:
             return False
-        if now_s < self._yields_until_s:
+        waited_s = now_s - self._since_s
+        if waited_s < YIELD_S:
             os.sched_yield()
             return True
-        time.sleep(min(self._next_s, deadline_s - now_s))
-        self._next_s = min(2 * self._next_s, self._max_s)
+        pause_s = min(max(waited_s / 8, self._min_s), self._max_s)
+        time.sleep(min(pause_s, deadline_s - now_s))
         return True

@@ -27,9 +27,9 @@ from smbox.wire.messages import Body, Empty, RegionBody
 from smbox.wire.ops import Op
 from smbox.work import Pause
 
-ATTACH_FIRST_S: Final = 0.002
-ATTACH_LAST_S: Final = 0.2
-"""The first and the longest pause between polls for a region that does not exist yet."""
+ATTACH_MIN_S: Final = 0.002
+ATTACH_MAX_S: Final = 0.2
+"""The shortest and the longest pause between polls for a region that does not exist yet."""
 
 
 def new_token() -> bytes:
@@ -113,7 +113,7 @@ class ControlPath:
     def attach(self, name: str, kind: int, deadline_s: float) -> RegionInfo:
         """Wait for a region of this name; RegionNotFoundError at the deadline."""
         _demand_possible(name)  # before the loop, which would wait for it
-        pause = Pause(ATTACH_FIRST_S, ATTACH_LAST_S)
+        pause = Pause(ATTACH_MIN_S, ATTACH_MAX_S)
         while True:
             try:
                 return self.find(name, kind, request_timeout_s(deadline_s))
