@@ -174,9 +174,8 @@ def create_filled(
 ) -> Iterator[Segment]:
     """Create a segment of a node; it gets its name when the ``with`` block has filled it.
 
-    It has ``nbytes`` zeros. A process that is killed meanwhile leaves no segment of this name.
-    An empty segment of this name is replaced. ``token`` names it until then; only that of a
-    journal slot is odd.
+    It has ``nbytes`` zeros. A process that is killed meanwhile leaves none of this name. An
+    empty one is replaced. ``token`` names it until then; only that of a journal slot is odd.
 
     Raises:
         OutOfMemoryError, SegmentError: as ``Segment.create``; no segment is left.
