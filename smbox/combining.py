@@ -78,7 +78,7 @@ class Chain(Work):
     def outcome(self) -> str:
         """Return the combined outcome of both requests."""
         first = self._first.outcome()
-        if not self._is_called or self._failure is not None:
+        if self._failure is not None:
             return "partial" if first == "all" else first
         second = "all" if self._second is None else self._second.outcome()
         return "partial" if second == "none" and first != "none" else second
