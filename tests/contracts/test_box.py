@@ -98,6 +98,7 @@ def test_the_contract_holds(box, check):
     check(box)
 
 
+@pytest.mark.shares
 def test_flush_tells_each_change_that_failed_and_that_nobody_waited_for(box):
     """A call that raised the error of the first one hid that of the second one."""
     freed, ones = box.create("freed", shape=(4,)), np.ones(4, np.float32)
@@ -116,6 +117,7 @@ def test_flush_tells_each_change_that_failed_and_that_nobody_waited_for(box):
     assert error.value.__notes__ == ["2 more changes failed"]
 
 
+@pytest.mark.shares
 def test_flush_tells_what_failed_though_done_was_asked(box):
     """``done`` raises no error, and ``when_all`` that of the first one alone."""
     freed, ones = box.create("freed", shape=(4,)), np.ones(4, np.float32)
@@ -143,6 +145,7 @@ def test_flush_tells_what_failed_though_done_was_asked(box):
     box.flush()
 
 
+@pytest.mark.shares
 def test_flush_says_nothing_of_a_read_that_failed(box):
     freed = box.create("freed", shape=(4,))
     box.free(freed)
