@@ -20,6 +20,7 @@ from memnode.listener import Listener
 from memnode.node import Node
 from memnode.server import NodeServer
 from smbox.errors import LimitError, SegmentError
+from smbox.keys import make_node_key
 from smbox.memory.node_memory import NodeMemory
 from smbox.memory.segment import listing, room_nbytes
 from smbox.wire.codec import Request, decode_reply, decode_request, encode_request
@@ -211,9 +212,15 @@ def test_a_limit_above_the_room_of_dev_shm_is_logged(caplog):
         assert caplog.text.count("docker run --shm-size") == count
 
 
-def test_an_address_that_lets_everybody_in_is_logged(caplog):
-    for address, count in ((FREE_PORT, 0), ("tcp://0.0.0.0:0", 1)):
-        config = NodeConfig((Bind.parse(address),), memory_nbytes=1 << 24, insecure=True)
+def test_an_address_that_lets_everybody_in_is_logged(caplog, tmp_path):
+    make_node_key(tmp_path)
+    public = "tcp://0.0.0.0:0"
+    for address, settings, count in (
+        (FREE_PORT, {"insecure": True}, 0),
+        (public, {"keys": tmp_path}, 0),
+        (public, {"insecure": True}, 1),
+    ):
+        config = NodeConfig((Bind.parse(address),), memory_nbytes=1 << 24, **settings)
         with NodeServer(config).opened():
             pass
         assert caplog.text.count("INSECURE") == count

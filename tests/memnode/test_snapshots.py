@@ -80,6 +80,14 @@ def test_a_snapshot_that_waits_is_in_nobodys_way(bench, peer, plain, held):
     assert not any(is_held(bench, plain, stripe) for stripe in range(4))
 
 
+def test_a_channel_takes_one_snapshot_after_another(peer, plain, held):
+    locks = held(plain, 2)
+    peer.begin(Op.SNAPSHOT, **range_of(plain))
+    locks.close()
+    first = peer.reply().version
+    assert peer.ask(Op.SNAPSHOT, **range_of(plain)).version > first > 0
+
+
 def test_a_snapshot_that_waits_learns_that_its_region_was_freed(bench, peer, plain, held):
     held(plain, 2)
     peer.begin(Op.SNAPSHOT, **range_of(plain))

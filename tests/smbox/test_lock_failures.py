@@ -38,6 +38,13 @@ def test_an_acquire_that_fails_half_way_holds_nothing(box, monkeypatch):
         pass
 
 
+def test_a_wait_for_a_lock_goes_on_while_the_node_does_not_answer(box, monkeypatch):
+    with lock_of(box), monkeypatch.context() as during:
+        during.setattr(box, "attach", failing(RequestTimeoutError))
+        with pytest.raises(RequestTimeoutError, match="another Lock object"):
+            lock_of(box).acquire(timeout_s=0.05)
+
+
 def test_an_acquire_whose_record_is_not_answered_has_the_lock(box, monkeypatch):
     """The next renewal writes the record."""
     with monkeypatch.context() as during:

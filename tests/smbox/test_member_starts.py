@@ -182,3 +182,12 @@ def test_a_member_begins_with_a_meeting_that_the_others_complete_while_it_joins(
     assert (one.met, late.met) == (1, 1)
     for each in (one, late):
         each.leave()
+
+
+def test_progress_is_taken_over_from_who_left_before_a_restart(box, join):
+    with join(box) as member:
+        member.progress = 5
+    with join(box, restart=1) as member:
+        assert (member.rank, member.progress) == (0, 5)
+    with join(box) as member:  # without a launch or a restart it is another run
+        assert (member.rank, member.progress) == (0, 0)

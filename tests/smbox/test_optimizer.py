@@ -31,6 +31,16 @@ def test_workers_share_the_state(solo, box, region):
     assert "momentum" in repr(mine)
 
 
+@pytest.mark.parametrize("name", ["momentum", "nesterov"])
+def test_the_momentum_is_nine_tenths_unless_another_is_given(box, region, name):
+    given, other = {"momentum": 0.9}, box.create("v", shape=STRIPE + 3)
+    gradient = np.ones(STRIPE + 3, np.float32)
+    steps = box.optimizer(region, name, lr=1.0), box.optimizer(other, name, lr=1.0, **given)
+    for each in (*steps, *steps):
+        each.step(gradient)
+    assert np.array_equal(region.get(), other.get())
+
+
 def test_each_worker_may_free_the_state(box, region):
     first, second = (box.optimizer(region, "adam", lr=0.5) for _ in range(2))
     first.free()

@@ -120,6 +120,20 @@ def test_a_join_ends_when_the_node_does_not_answer(box, join, die, monkeypatch):
         join(box, rank=0)
 
 
+def test_who_waits_for_a_rank_takes_it_once_its_holder_leaves(box, join, die, monkeypatch):
+    holder = join(box, rank=0)
+    die(holder)
+    ask = Roster.ask_node
+
+    def leave(*arguments):
+        monkeypatch.setattr(Roster, "ask_node", ask)
+        holder.leave()
+
+    monkeypatch.setattr(Roster, "ask_node", leave)
+    with join(box, rank=0) as member:
+        assert member.rank == 0
+
+
 def test_a_renewal_in_the_last_moment_keeps_a_rank(box, join, die, monkeypatch):
     """The holder renews between an observer's read and its mark."""
     marks, member = [], join(box, lease_s=0.1)

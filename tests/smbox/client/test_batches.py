@@ -67,6 +67,7 @@ def test_the_first_refusal_is_raised_and_the_others_still_run(client):
     assert np.array_equal(client.get(info), [1, 2, 0, 0])
     assert len(seen) == 1
     assert work.ranges_done() == [(0, 4), (4, 8)]
+    assert work.outcome() == "partial"
 
 
 @pytest.mark.parametrize("refused", [[0], [31], [32], [40, 41, 99], [5, 37, 69, 101, 133]])

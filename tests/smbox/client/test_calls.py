@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from smbox.client import remote
+from smbox.client.remote import VersionWait
 from smbox.errors import RegionFreedError, RequestTimeoutError
-from smbox.wire.codec import decode_request
+from smbox.wire.codec import Reply, decode_request, encode_reply, refuse
 from smbox.wire.ops import Op
 
 WAIT_S = 30.0
@@ -40,6 +42,32 @@ def test_waiting_outlasts_the_single_requests_it_is_made_of(client, monkeypatch)
     assert work.advance(time.monotonic() + WAIT_S)
 
 
+@pytest.mark.parametrize("late", [0, 2])
+def test_a_wait_asks_again_until_the_version_is_there(script, monkeypatch, late):
+    work, versions = VersionWait(script.channel, SimpleNamespace(address=0), 5), []
+
+    def answer(_timeout_s):
+        if not script.wire.sent:
+            return None
+        asked = script.wire.sent.popleft()
+        versions.append(asked.version)
+        if len(versions) <= late:
+            error = RequestTimeoutError("the version was not reached")
+            return encode_reply(refuse(asked, error))
+        return encode_reply(Reply(Op.WAIT, request=asked.request, version=5))
+
+    monkeypatch.setattr(script.wire, "receive", answer)
+    assert work.advance(time.monotonic() + WAIT_S)
+    assert versions == [5] * (late + 1)
+
+
+def test_a_wait_in_flight_is_not_sent_twice(script):
+    work = VersionWait(script.channel, SimpleNamespace(address=0), 5)
+    assert not work.advance(0.0)
+    assert not work.advance(0.0)
+    assert len(script.wire.sent) == 1
+
+
 @pytest.mark.parametrize(("wait_s", "most_ms"), [(0.0, 20), (0.1, 100), (9.0, 500)])
 def test_no_slice_outlasts_the_callers_patience(node, client, wait_s, most_ms):
     """Else the waits that nobody waits for would stand before the thread's next operation."""
@@ -51,7 +79,7 @@ def test_no_slice_outlasts_the_callers_patience(node, client, wait_s, most_ms):
     work._begin(time.monotonic() + wait_s).begin()
     (asked,) = [decode_request(frames) for frames in node.seen]
     assert asked.op is Op.WAIT
-    assert asked.nbytes <= most_ms
+    assert 0 < asked.nbytes <= most_ms
     assert wait_s < 1 or asked.nbytes == most_ms
 
 

@@ -15,7 +15,7 @@ from smbox.wire.ops import Op
 def script():
     """A node that lets a channel have two bytes of data in flight, until it grants more."""
     made = ScriptNode()
-    made.wire.welcome(welcome(window=WINDOW_MAX, sources_nbytes=2))
+    made.wire.welcome(welcome(window=WINDOW_MAX, sources_nbytes=2, lent_nbytes=2))
     made.move()
     return made
 
@@ -49,3 +49,9 @@ def test_credit_lapses_when_the_channel_is_idle(script):
     assert len(script.wire.sent) == 2, "none was in flight: the first limit holds again"
     while script.wire.sent:
         answer(script)
+
+
+def test_as_many_bytes_are_lent_at_once_as_the_node_allows(script):
+    for place in range(4):
+        script.transfer(place << 30, Op.LEND).begin()
+    assert [request.op for request in script.wire.sent] == [Op.LEND] * 2

@@ -12,6 +12,7 @@ from smbox.errors import (
     RemoteError,
     SessionExpiredError,
 )
+from smbox.testing.script_node import ScriptNode
 from smbox.testing.welcome import welcome
 from smbox.wire.codec import Reply, decode_request, encode_reply, refuse
 from smbox.wire.ops import Op, Status
@@ -35,6 +36,10 @@ def test_another_memory_at_the_address_is_told(script, read):
         read.advance(0.0)
     assert caught.value.facts["outcome"] == "unknown"
     assert not script.wire.sent
+    connections = len(script.wires)
+    with pytest.raises(PeerLostError, match="another memory"):
+        script.transfer(0, Op.GET).advance(0.0)
+    assert len(script.wires) == connections  # it connects to that memory no more
 
 
 def test_a_client_that_is_not_known_any_more_has_lost_its_session(script, read):
@@ -53,6 +58,14 @@ def test_a_second_welcome_sends_nothing_again(script, read):
     script.wire.reply(Reply(Op.HELLO, request=greeting.request, body=again))
     script.move()
     assert [request.op for request in script.wire.sent] == [Op.GET]
+
+
+def test_a_cancelled_change_is_no_work_to_close_for(script):
+    work = script.transfer(0, Op.ACCUMULATE, 1)
+    work.begin()
+    assert script.channel.has_work()
+    work.cancel()
+    assert not script.channel.has_work()
 
 
 def test_a_node_that_stops_is_greeted_again_as_long_as_a_change_waits(
@@ -78,3 +91,13 @@ def test_a_node_that_stops_is_greeted_again_as_long_as_a_change_waits(
     client.finish(client.change(info, ones))
     assert answers == {}
     assert (client.get(info) == 2).all()
+
+
+def test_nothing_is_sent_before_the_node_has_answered_the_greeting():
+    script = ScriptNode()
+    script.transfer(0, Op.GET).begin()
+    assert script.wire.greeting is not None
+    assert not script.wire.sent
+    script.wire.welcome(welcome())
+    script.move()
+    assert [request.op for request in script.wire.sent] == [Op.GET]

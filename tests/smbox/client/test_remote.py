@@ -42,6 +42,16 @@ def test_versions_count_commits(client):
         client.data.version(info, WAIT_S)
 
 
+@pytest.mark.parametrize("verb", ["put", "accumulate"])
+def test_a_narrow_operand_travels_in_its_own_type(node, boxes, verb):
+    region = boxes().create("w", shape=(4,))
+    getattr(region, verb)(np.ones(4, np.float16))
+    sent = [decode_request(frames) for frames in node.seen]
+    (change,) = [each for each in sent if each.op in {Op.PUT, Op.ACCUMULATE}]
+    assert len(change.payload) == 8
+    assert (region.get() == 1).all()
+
+
 def test_a_threads_operations_take_effect_in_order(client):
     info = client.create(1 << 20)
     x, out = np.ones(1 << 20, np.float32), np.empty(1 << 20, np.float32)
@@ -67,6 +77,14 @@ def test_each_living_thread_has_its_channel_and_dead_ones_leave_theirs(node, cli
     for _ in range(3):
         in_thread(lambda: client.get(info))
     assert channels(node) == {0, 1, 2}
+
+
+def test_a_new_thread_takes_over_a_channel_whose_replies_have_come(node, client):
+    info, ones = client.create(4), np.ones(4, np.float32)
+    for _ in range(3):
+        in_thread(lambda: client.change(info, ones))
+    assert len(channels(node)) == 2
+    assert (client.get(info) == 3).all()
 
 
 def test_flush_completes_what_other_threads_began(client):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from smbox.client.transfer import Transfer
 from smbox.errors import RemoteError, SessionExpiredError
 from smbox.testing.welcome import welcome
 from smbox.wire.codec import Reply, refuse
@@ -50,6 +51,24 @@ def test_changes_that_a_node_has_acknowledged_and_lost_are_told(script):
     reconnect(script, request, resumed=True)
     with pytest.raises(SessionExpiredError):
         read.advance(0.0)
+
+
+def test_a_refused_change_is_not_sent_again_after_an_interrupt(script, monkeypatch):
+    def strike(*_):
+        raise KeyboardInterrupt
+
+    work, request = begun(script, Op.ACCUMULATE)
+    script.wire.reply(refuse(request, RemoteError("no")))
+    with monkeypatch.context() as during:
+        during.setattr(Transfer, "settle", strike)
+        with pytest.raises(KeyboardInterrupt):
+            script.move()
+    script.move()
+    script.wire.welcome(welcome(resumed=True))
+    script.move()
+    assert not script.wire.sent
+    with pytest.raises(RemoteError, match="no"):
+        work.advance(0.0)
 
 
 def test_no_more_answers_are_asked_for_than_the_ring_keeps(script):

@@ -40,6 +40,18 @@ def test_a_reply_to_another_op_answers_nothing(script, asked):
     assert bytes(work.reply.payload) == b"x"
 
 
+def test_a_second_reply_to_one_read_does_not_answer_the_next_read(script, asked):
+    work, request = asked
+    later = script.transfer(8, Op.GET)
+    later.begin()
+    for payload in (b"x", b"y"):
+        ids = {"request": request.request, "number": request.number}
+        script.wire.reply(Reply(Op.GET, nbytes=1, payload=payload, **ids))
+    script.move()
+    assert bytes(work.reply.payload) == b"x"
+    assert not later.is_done
+
+
 @pytest.mark.parametrize("more", [{"nbytes": 4}, {"nbytes": 2, "operand": 11}])
 def test_an_answer_to_another_range_is_no_answer(script, asked, more):
     work, request = asked
@@ -142,6 +154,7 @@ def test_a_timeout_tells_that_the_array_is_still_read(script, asked, monkeypatch
     monkeypatch.setattr("smbox.client.channel.RELEASE_S", 0.0)
     work, _ = asked
     script.wire.is_lent = True
+    assert "array" not in work.facts()
     with pytest.raises(RequestTimeoutError) as caught:
         work.answer(0.0)
     assert "do not reuse" in caught.value.facts["array"]

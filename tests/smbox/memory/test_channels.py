@@ -54,10 +54,11 @@ def test_rows_survive_their_table(memory, row):
 
 def test_a_row_that_is_used_again_has_another_serial_and_nothing_applied(memory, row):
     serial, index, row.applied = row.serial, row.index, 9
+    row.generation = 7
     memory.channels.release(row)
     assert memory.channels.find(CLIENT, 0) is None
     again = memory.channels.claim(CLIENT, 0)
-    assert (again.index, again.applied) == (index, 0)
+    assert (again.index, again.applied, again.generation) == (index, 0, 0)
     assert again.serial > serial
 
 

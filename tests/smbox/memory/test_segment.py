@@ -58,11 +58,14 @@ def made_foreign(path, how):
         if os.geteuid() != 0:
             pytest.skip("only root can give files away")
         os.chown(path, 12345, 12345)
+    elif how == "pipe":
+        path.unlink()
+        os.mkfifo(path, 0o600)
     else:
         path.chmod(how)
 
 
-@pytest.mark.parametrize("how", ["link", "user", 0o620, 0o602])
+@pytest.mark.parametrize("how", ["link", "user", "pipe", 0o620, 0o602])
 def test_what_others_may_write_is_not_trusted(name, how):
     Segment.create(name, 4096).close()
     made_foreign(segment.DIRECTORY / name, how)

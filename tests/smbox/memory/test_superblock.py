@@ -75,11 +75,12 @@ def test_foreign_memory_is_refused_and_stays(memory, word, changed, message):
 
 
 def test_nobody_begins_before_the_memory_of_a_stop_is_gone(memory, make, monkeypatch):
-    make(np.ones(5, np.float32))
-    left = []
+    region, left = make(np.ones(5, np.float32)), []
     unlink = superblock.unlink
 
     def refused(name: str) -> None:
+        assert region.state == layout.RegionState.FREED
+        assert left[-2:] or superblock.is_stopping(memory.name)
         with pytest.raises(NodeOwnedError):
             NodeMemory.open(memory.name, 64 << 20)
         unlink(name)

@@ -72,6 +72,7 @@ def test_arrays(arguments, layout):
         (None, None, None, "stripe"),
         ((2.5,), None, None, "stripe"),
         ((-1,), None, None, "stripe"),
+        ((3, -1), None, None, "stripe"),
         (2.7, None, None, "stripe"),
         ((math.nan,), None, None, "stripe"),
         ((math.inf,), None, None, "stripe"),

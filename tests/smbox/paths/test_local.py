@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from smbox.memory import layout
 from smbox.memory.journal import Writer
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.segment import listing
+from smbox.memory.superblock import unlink_all
 from smbox.paths.local import LocalPath
 from smbox.testing.contract_tools import in_threads
 from smbox.testing.solo import solo_box
@@ -156,6 +158,14 @@ def test_the_old_address_of_a_replaced_memory_is_an_error(solo, box):
     with pytest.raises(PeerLostError, match="another node"):
         path.version(info, 1.0)
     path.close()
+
+
+def test_a_new_thread_learns_that_the_memory_is_gone(solo, box):
+    region = box.create("mapped", shape=(4,))
+    region.get()
+    unlink_all(solo.control.memory.name)
+    with ThreadPoolExecutor(1) as pool, pytest.raises(PeerLostError, match="connect again"):
+        pool.submit(region.get).result()
 
 
 def test_a_fork_during_the_first_change_of_a_thread_leaves_the_child_free(box, monkeypatch):

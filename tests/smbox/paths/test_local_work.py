@@ -172,6 +172,35 @@ def test_a_held_stripe_ends_a_verb_at_its_timeout_which_names_the_stripe(box, re
     assert (first[0], second[0]) == (3, 2)  # the rest of the first one never happens
 
 
+def test_a_change_from_a_region_that_stops_in_the_middle_goes_on_exactly_once(
+    box, region, held
+):
+    source = box.create("source", init=ONES)
+    region.accumulate_from(source)
+    with held(region, 1):
+        handle = region.accumulate_from_nb(source)
+        assert not handle.done()
+    handle.wait()
+    assert (region.get() == 3).all()
+
+
+def test_a_snapshot_holds_stripes_only_while_a_caller_waits(solo, box, region, held):
+    with held(region, 1):
+        handle = region.get_nb(snapshot=True)
+        for _ in range(2):
+            assert not handle.done()
+            with solo_box(solo) as other:
+                other.attach("some")[:1].put([7.0], timeout_s=5.0)
+    assert handle.result()[0] == 7
+
+
+def test_a_cancelled_request_leaves_the_queue(box, region, held):
+    with held(region):
+        work = region.put_nb(ONES).work
+        work.cancel()
+        assert work.queue.is_idle
+
+
 def test_requests_of_a_thread_take_effect_in_their_order(box, region, held):
     with held(region):
         first = region.accumulate_nb(ONES)

@@ -101,6 +101,16 @@ def test_a_node_that_stays_silent_is_one_error(node, monkeypatch):
     assert shown(error) == 1
 
 
+def test_a_refusal_without_a_challenge_is_told():
+    def handle(connection, frames):
+        if not frames:
+            return []
+        denied = AccessDeniedError("not you")
+        return [(connection, encode_reply(refuse(decode_request(frames), denied)))]
+
+    assert isinstance(failure(InprocHub(handle).connect, CONFIG), AccessDeniedError)
+
+
 def test_a_node_that_answers_late_is_connected(node, monkeypatch):
     monkeypatch.setattr(opening, "SILENCE_S", 0.02)
     node.is_down = True

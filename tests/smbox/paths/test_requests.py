@@ -8,7 +8,7 @@ import pytest
 from smbox.errors import RegionFreedError
 from smbox.memory.kernels import KernelCode, packed_scale
 from smbox.memory.layout import STRIPE_NBYTES
-from smbox.paths.requests import Operation, Reading
+from smbox.paths.requests import Operation, Reading, RowsReading
 
 
 def operation(region, first, limit):
@@ -48,3 +48,12 @@ def test_an_operation_is_cut_at_stripes(box):
         (2 * STRIPE_NBYTES, 2 * STRIPE_NBYTES + 1),
     ]
     assert (np.concatenate([part.source for part in parts]) == whole.source).all()
+
+
+def test_a_portion_of_rows_ends_at_a_stripe(box):
+    row_nbytes = 1000  # rows 0 to 523 lie in the first stripe, and a part of row 524
+    info = box.create("rows", shape=(2000, row_nbytes), dtype="uint8").info
+    places = np.arange(2000)
+    out = np.empty((2000, row_nbytes), np.uint8)
+    reading = RowsReading(info, 0, row_nbytes, places, places, out)
+    assert reading.portion_limit(0) == 525  # 1 MiB ends between rows of the second stripe

@@ -66,6 +66,14 @@ def test_x_moves_once(times):
     assert x.tolist() == [3, 5, 3, 2]
 
 
+def test_a_narrow_x_takes_what_the_node_has_moved():
+    x, moved = np.zeros(6, np.float16), np.arange(4, dtype=np.float16)
+    sink = MoveSink(FIRST, x, RATE, 4)
+    for at in (0, 2):
+        sink(FIRST + 4 * at, FIRST + 4 * (at + 2), moved[at : at + 2].view(np.uint8))
+    assert x.tolist() == [0, 1, 2, 3, 0, 0]
+
+
 def test_x_does_not_change_before_the_delta_is_whole(monkeypatch):
     """An interrupt in the arithmetic leaves x as it was; the piece comes again."""
     x = X.copy()

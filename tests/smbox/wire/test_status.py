@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from smbox import errors
-from smbox.wire.ops import STATUS_OF, Status, error_of, status_of
+from smbox.wire.codec import Request, decode_request, encode_request
+from smbox.wire.ops import STATUS_OF, Op, Status, error_of, status_of
 
 ERRORS = {status: status.error for status in Status if status.error is not None}
 SESSION_ONLY = {Status.OK, Status.NO_SESSION, Status.GAP, Status.PARKED}
@@ -58,3 +59,11 @@ def test_facts_named_like_the_arguments_do_no_harm():
     error = error_of(Status.LIMIT, "too many", {"status": "LIMIT", "self": 1, "message": 2})
     assert error.facts == {"status": "LIMIT"}
     assert error.message == "too many"
+
+
+def test_a_request_has_no_status():
+    (head,) = encode_request(Request(Op.GET, request=1, nbytes=4))
+    assert decode_request([head]).op is Op.GET
+    refused = head[:7] + bytes([Status.ERROR]) + head[8:]
+    with pytest.raises(errors.RemoteProtocolError, match="status"):
+        decode_request([refused])
