@@ -11,6 +11,7 @@ from memnode.registry import Registry
 from smbox.cli import layouts
 from smbox.errors import (
     ConnectError,
+    LayoutMismatchError,
     OutOfMemoryError,
     RegionExistsError,
     RegionFreedError,
@@ -125,6 +126,15 @@ def goes_silent(monkeypatch):
         monkeypatch.setattr(node.hub, "handler", answers)
 
     return prepare
+
+
+def test_a_head_is_no_region_to_create_again_on_one_node(box, team):
+    name = team.name_on(5)
+    box.create(name, init=X, layout="striped")
+    alone = team.alone(5)
+    (found,) = (info for info in alone.regions() if info.name == name)
+    with pytest.raises(LayoutMismatchError, match="striped over several nodes"):
+        alone.create(name, shape=found.shape, dtype=found.dtype.name, exist_ok=True)
 
 
 def test_parts_stay_for_a_head_whose_node_goes_silent(team, goes_silent):

@@ -203,7 +203,8 @@ def test_a_data_channel_takes_no_challenge_of_another_memory(node):
 
 def test_channels_that_are_challenged_together_all_prove(node):
     door = Doorkeeper(node, node.memory.superblock.uuid, 2)
-    remote = open_over(InprocHub(door.handle).connect, CONFIG)
+    at_once = replace(CONFIG, resend_after_s=60.0, resend_after_max_s=60.0)
+    remote = open_over(InprocHub(door.handle).connect, at_once)
     with ThreadPoolExecutor(2) as pool:
         found = [pool.submit(remote.data.version, REGION, 30.0) for _ in range(2)]
     assert [each.result() for each in found] == [7, 7]
