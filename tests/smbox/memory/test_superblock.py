@@ -74,18 +74,24 @@ def test_foreign_memory_is_refused_and_stays(memory, word, changed, message):
     assert memory.superblock.memory_nbytes == 64 << 20
 
 
-def test_nobody_begins_before_the_memory_of_a_stop_is_gone(memory, make, monkeypatch):
+@pytest.mark.parametrize("is_by_owner", [False, True])
+def test_nobody_begins_before_the_memory_of_a_stop_is_gone(
+    memory, make, monkeypatch, is_by_owner
+):
     region, left = make(np.ones(5, np.float32)), []
     unlink = superblock.unlink
 
     def refused(name: str) -> None:
         assert region.state == layout.RegionState.FREED
-        assert left[-2:] or superblock.is_stopping(memory.name)
+        assert left or superblock.is_stopping(memory.name)
         with pytest.raises(NodeOwnedError):
             NodeMemory.open(memory.name, 64 << 20)
         unlink(name)
         left.append([name.rpartition(".")[2] for name in listing(f"smbox.{memory.name}.")])
 
     monkeypatch.setattr(superblock, "unlink", refused)
-    superblock.remove_all(memory.name)
+    if is_by_owner:
+        memory.close(keep=False)
+    else:
+        superblock.remove_all(memory.name)
     assert left[-3:] == [["locks", "node"], ["locks"], []]
