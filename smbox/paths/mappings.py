@@ -67,6 +67,7 @@ class Mappings:
             try:
                 region = MappedRegion.attach(self.node.name, info.address & OFFSET_MAX)
             except RegionFreedError as error:
+                self._regions.pop(info.address, None)
                 # Without a superblock, the node has stopped.
                 if segment_size(layout.name_of(self.node.name, "node")):
                     check_still_shared(self.node)

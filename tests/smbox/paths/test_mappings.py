@@ -9,6 +9,7 @@ import pytest
 
 from smbox.address import GlobalAddress
 from smbox.dtypes import by_name
+from smbox.errors import RegionFreedError
 from smbox.memory.layout import RegionState
 from smbox.memory.mapped import MappedRegion
 from smbox.paths import mappings
@@ -55,4 +56,16 @@ def test_a_freed_region_is_dropped_at_one_of_the_next_first_uses(looks, regions)
     known = mappings.Mappings(SimpleNamespace(name="n"))
     use(known, range(regions))[0].is_freed = True
     use(known, range(regions, regions + 1 + regions // 256))
+    assert known.mapped(0) is None
+
+
+def test_the_next_use_of_a_freed_region_drops_it_among_however_many(looks, monkeypatch):
+    def attach(*_):
+        raise RegionFreedError("the region was freed")
+
+    known = mappings.Mappings(SimpleNamespace(name="n"))
+    use(known, range(REGIONS))[0].is_freed = True
+    monkeypatch.setattr(MappedRegion, "attach", attach)
+    with pytest.raises(RegionFreedError):
+        use(known, [0])
     assert known.mapped(0) is None
