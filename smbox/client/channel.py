@@ -206,6 +206,7 @@ class Channel(ThreadQueue[Transfer]):
                 if not transport.send(encode_request(message)):
                     break
                 message.copies += 1
+                message.incarnation = message.incarnation or flight.incarnation
                 unsent.popleft()
         return transport
 
@@ -225,8 +226,9 @@ class Channel(ThreadQueue[Transfer]):
         if reply.status is Status.PARKED:
             facts = {} if reply.error is None else reply.error.facts
             self._parked = {name: facts[name] for name in HOLDER_FACTS if name in facts}
-            # Progress: the node works on it. After a restart, it begins again.
-            self.completed += message.copies == 1 and not self._parked
+            # Progress: the node works on it, and has not begun again.
+            goes_on = message.op is Op.CREATE and message.incarnation == flight.incarnation
+            self.completed += (message.copies == 1 or goes_on) and not self._parked
         elif reply.status is Status.GAP:
             connection.lose()  # a message before it was lost
         elif reply.status is Status.SESSION_EXPIRED:

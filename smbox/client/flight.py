@@ -22,6 +22,7 @@ class Flight:
 
     Attributes:
         node: the node's WELCOME, with its limits; None before the first.
+        incarnation: the node's; 0 before the first WELCOME.
         ids: generates the ids of requests.
         messages: numbered messages without a reply, in order.
         unsent: those of them that must be sent on the present connection.
@@ -30,6 +31,7 @@ class Flight:
 
     def __init__(self) -> None:
         self.node: Welcome | None = None
+        self.incarnation = 0
         self.ids = itertools.count(1)
         self.messages: deque[Message] = deque()
         self.unsent: deque[Message] = deque()
@@ -161,7 +163,7 @@ class Flight:
             self._next = node.applied + 1
         elif not (node.resumed and self.acknowledged <= node.applied < self._next):
             raise SessionExpiredError("the node has forgotten this client", outcome="unknown")
-        self.node = node
+        self.node, self.incarnation = node, node.incarnation
         self._settle(node.applied)
 
     def _settle(self, applied: int) -> None:

@@ -25,6 +25,7 @@ class Message(Request, eq=False, kw_only=True):
         copied_nbytes: bytes that the node copies for it: the reply, and the sources of a batch
             with a reply.
         copies: how often it was sent.
+        incarnation: of the node that it was sent to first.
         transfer: set when it is put in flight, as is ``first``.
         first: its first unit.
     """
@@ -32,6 +33,7 @@ class Message(Request, eq=False, kw_only=True):
     limit: int
     copied_nbytes: int = 0
     copies: int = 0
+    incarnation: int = 0
     transfer: Transfer = cast("Transfer", None)
     first: int = 0
 

@@ -7,6 +7,7 @@ import time
 import numpy as np
 import pytest
 
+from smbox.client.transfer import Call
 from smbox.errors import (
     RemoteError,
     RemoteProtocolError,
@@ -15,7 +16,7 @@ from smbox.errors import (
 )
 from smbox.testing.welcome import welcome
 from smbox.wire.codec import Reply, decode_request, encode_reply, refuse
-from smbox.wire.messages import Empty
+from smbox.wire.messages import Create, Empty
 from smbox.wire.ops import Op, Status
 
 ONE = np.ones(1, np.float32)
@@ -117,6 +118,21 @@ def test_only_the_nodes_work_on_a_request_is_progress(script, asked):
     script.wire.reply(refuse(script.wire.sent.popleft(), working.error, status=Status.PARKED))
     script.move()
     assert work.progress() == 2
+
+
+def test_work_on_a_creation_is_progress_until_the_node_restarts(script):
+    """The node goes on with it over a new connection."""
+    body = Create(name="w", shape=(1,), dtype="float32", token=bytes(16))
+    work, parked = Call(script.channel, Op.CREATE, body), RemoteError("not done yet")
+    work.begin()
+    for incarnation, progress in ((1, 1), (2, 2), (0, 2)):
+        request = script.wire.sent.popleft()
+        script.wire.reply(refuse(request, parked, status=Status.PARKED))
+        script.wire.reply(refuse(request, RemoteError("who"), status=Status.NO_SESSION))
+        script.move()
+        assert work.progress() == progress
+        script.wire.welcome(welcome(incarnation=incarnation))
+        script.move()
 
 
 def test_a_node_without_an_answer_ends_the_session(script):
