@@ -49,6 +49,8 @@ class Channel(ThreadQueue[Transfer]):
         connection: to the node; not open.
     """
 
+    pause_max_s = SLICE_S / 100  # nobody sends or receives meanwhile
+
     def __init__(self, connection: Connection) -> None:
         super().__init__()
         self._connection = connection

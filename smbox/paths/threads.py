@@ -27,7 +27,10 @@ class ThreadQueue(Exclusive, Generic[T]):
         thread: the owner.
         completed: number of requests, or parts of requests, that have ended.
         unreported: errors of changes that no call has raised, in order.
+        pause_max_s: longest pause of a call that drives the queue.
     """
+
+    pause_max_s = 3e-3
 
     def __init__(self) -> None:
         self.completed = 0
@@ -60,7 +63,7 @@ class ThreadQueue(Exclusive, Generic[T]):
         try:
             if self._run(work, deadline_s):
                 return True
-            pause = Pause()
+            pause = Pause(max_s=self.pause_max_s)
             while pause.sleep(deadline_s):  # lets other threads get the queue's lock
                 if self._run(work, deadline_s):
                     return True

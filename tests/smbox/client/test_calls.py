@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from smbox.client import remote
+from smbox.client import channel, remote
 from smbox.client.remote import VersionWait
 from smbox.errors import RegionFreedError, RequestTimeoutError
 from smbox.wire.codec import Reply, decode_request, encode_reply, refuse
@@ -120,3 +120,12 @@ def test_a_version_that_no_header_can_say_harms_nothing_else_under_way(client):
     waiting.cancel()
     client.finish(change)
     assert (client.get(info) == 1).all()
+
+
+def test_the_socket_is_looked_at_while_a_call_waits(script, monkeypatch):
+    """It was left alone for 3 of 53 ms, in which the requests in flight were all answered."""
+    pauses = []
+    monkeypatch.setattr(channel, "SLICE_S", 0.002)
+    monkeypatch.setattr(time, "sleep", pauses.append)
+    script.channel.drive(script.transfer(0, Op.GET), time.monotonic() + 0.03)
+    assert max(pauses, default=0.0) < 0.001
