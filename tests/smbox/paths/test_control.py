@@ -64,6 +64,20 @@ def test_the_timeout_of_a_creation_restarts_while_the_node_makes_the_region(
     assert client.control.create(other, 0.0, new_token(), restarts=True).name == "other"
 
 
+@pytest.mark.parametrize("init", [None, np.ones(3)])
+def test_only_a_timeout_that_was_not_given_restarts(solo, box, monkeypatch, init):
+    plain, asked = solo.control.create, []
+
+    def create(*args, restarts):
+        asked.append(restarts)
+        return plain(*args)
+
+    monkeypatch.setattr(solo.control, "create", create)
+    for name, timeout_s in (("a", None), ("b", 30.0)):
+        box.create(name, 3, init=init, timeout_s=timeout_s)
+    assert asked == [True, False]
+
+
 def test_a_name_is_taken_once(client):
     info = client.create(10, name="w")
     with pytest.raises(RegionExistsError):
