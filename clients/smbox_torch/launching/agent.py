@@ -26,7 +26,7 @@ from smbox_torch.launching.children import Child, Pipe, end_all, forget, listen
 from smbox_torch.launching.cluster import GRACE_S
 from smbox_torch.launching.frames import BEGIN, Frames, Kind, Ready, encode, frame
 from smbox_torch.launching.hosts import without_places
-from smbox_torch.launching.interrupts import terminable
+from smbox_torch.launching.interrupts import held, terminable
 from smbox_torch.launching.local_host import free_port
 from smbox_torch.launching.program import command_of
 
@@ -111,7 +111,8 @@ class Agent:
         if kind is Kind.PREPARE:
             self._prepare(value)
         elif kind is Kind.START:
-            self._start(number, value)
+            with held():  # an interrupt in between would leave the process running
+                self._start(number, value)
         elif kind is Kind.SIGNAL and number in self._children:
             self._children[number].send(signal.Signals(value))
 

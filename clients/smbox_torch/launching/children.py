@@ -17,8 +17,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
+from smbox.limits import is_limit, refusal
 from smbox.memory import process
-from smbox_torch.launching.interrupts import ENDING
+from smbox_torch.launching.interrupts import ENDING, held
 from smbox_torch.workers.reporter import REPORT_FD
 
 CHUNK_NBYTES: Final = 1 << 16
@@ -150,6 +151,10 @@ class Child:
         reports: receives its reports; None: it gets no pipe for reports.
         stdin: descriptor of its standard input, or subprocess.DEVNULL.
         at_launchers_death: signal that the process gets when the launcher dies.
+
+    Raises:
+        SystemLimitError: this host can start no more processes or open no more files.
+        OSError: the program cannot be started. No process is left in either case.
     """
 
     def __init__(
@@ -184,15 +189,22 @@ class Child:
                     _heed_launcher, os.getpid(), at_launchers_death
                 ),
             )
-            self.pidfd = os.pidfd_open(self._process.pid)
-        except BaseException:
+            self.pid = self._process.pid
+            try:
+                self.pidfd = os.pidfd_open(self.pid)
+            except OSError:
+                self.send(signal.SIGKILL)
+                self._process.wait()
+                raise
+        except BaseException as error:
             for pipe in self.pipes:
                 os.close(pipe.fd)
+            if isinstance(error, OSError) and is_limit(error):
+                raise refusal(f"start {argv[0]}", error) from error
             raise
         finally:
             for end in ends:
                 os.close(end)
-        self.pid = self._process.pid
         self.own: Sequence[int] = [self.pidfd, *(pipe.fd for pipe in self.pipes)]
         self.exit_code: int | None = None
 
@@ -215,7 +227,8 @@ class Child:
         if ended is None:
             return False
         self.send(signal.SIGKILL)  # before its pid, the number of its group, can be used again
-        self.exit_code = self._process.wait()
+        with held():  # an interrupt in between would lose the exit status
+            self.exit_code = self._process.wait()
         os.close(self.pidfd)
         for pipe in self.pipes:
             pipe.close()

@@ -15,13 +15,18 @@ ENDING: Final = frozenset((signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
 def terminable() -> Iterator[None]:
     """Let SIGTERM and SIGHUP raise KeyboardInterrupt in the block, so that ``finally`` runs.
 
-    SIGHUP is sent when the terminal is closed; under ``nohup`` it stays ignored.
+    SIGHUP is sent when the terminal is closed; under ``nohup`` it stays ignored. SIGCHLD, which
+    a program that starts this one may ignore, is not ignored in the block: the exit status of
+    a child would be lost.
     """
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    before = {signal.SIGTERM: signal.signal(signal.SIGTERM, interrupt)}
+    before = {
+        signal.SIGCHLD: signal.signal(signal.SIGCHLD, signal.SIG_DFL),
+        signal.SIGTERM: signal.signal(signal.SIGTERM, interrupt),
+    }
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         before[signal.SIGHUP] = signal.signal(signal.SIGHUP, interrupt)
     try:

@@ -15,6 +15,7 @@ from typing import Any, Final
 from smbox.errors import ConfigError, ConnectError
 from smbox_torch.launching.children import Lines, Running, described, end_all, forget, listen
 from smbox_torch.launching.cluster import Plan
+from smbox_torch.launching.interrupts import held
 from smbox_torch.launching.local_host import LOOPBACK, StartingHost
 from smbox_torch.launching.node_deaths import NodeDeaths
 from smbox_torch.workers.reporter import parse
@@ -112,7 +113,8 @@ class NodeKeeper:
         how = described(self.child.exit_code or 0)
         self._deaths.count(last=how, **self._where)
         address, self._ready = self.address, {}
-        self.child = self._start(address)
+        with held():  # an interrupt in between would leave the node running
+            self.child = self._start(address)
         self._note(f"the memory node died ({how}); starting it again on its memory")
         self.await_ready()
         listen(selector, self.child)

@@ -69,7 +69,7 @@ def serving(
         ends.callback(remote_host.close_all, far, plan.grace_s)
         for host in plan.hosts:
             words = plan.command if host.workers else ()
-            with held():  # an interrupt in between would leave the connection open
+            with held():  # an interrupt in between would leave the process running
                 far.append(RemoteHost(host, words, env, plan.grace_s, note))
         for each in far:
             each.await_ready()
@@ -77,7 +77,8 @@ def serving(
         serving = Serving(hosts, [each.agent for each in far], address=plan.address or "")
         ends.callback(node_keeper.close_all, serving.nodes, plan.grace_s)
         for node_id, index in enumerate(plan.memory_hosts):
-            serving.nodes.append(NodeKeeper(plan, hosts[index], env, note, node_id))
+            with held():
+                serving.nodes.append(NodeKeeper(plan, hosts[index], env, note, node_id))
         for node in serving.nodes:
             node.await_ready()
         if serving.nodes:

@@ -21,6 +21,7 @@ from smbox_torch.launching.children import (
 )
 from smbox_torch.launching.cluster import OnFailure, Plan, Run, worker_env
 from smbox_torch.launching.display import REFRESH_S, Display
+from smbox_torch.launching.interrupts import held
 from smbox_torch.launching.serving import Serving
 from smbox_torch.workers.reporter import parse
 
@@ -66,7 +67,8 @@ class Workers:
         """
         for rank in range(self.plan.workers):
             self._again.append(0)
-            self._children.append(self._start(rank))
+            with held():  # an interrupt in between would leave the worker running
+                self._children.append(self._start(rank))
         with selectors.DefaultSelector() as selector:
             for agent in self.serving.agents:
                 if agent.exit_code is None:  # an earlier start may have lost it
@@ -147,7 +149,8 @@ class Workers:
         if self.plan.on_failure is OnFailure.RESTART and left > 0 and not is_lost:
             self._tell(rank, f"starting it again (restarts left: {left})")
             self._again[rank] += 1
-            self._children[rank] = self._start(rank)
+            with held():
+                self._children[rank] = self._start(rank)
             listen(selector, self._children[rank])
             return True
         if self.failed is None:

@@ -10,6 +10,7 @@ import sys
 import psutil
 import pytest
 
+from smbox.errors import SystemLimitError
 from smbox_torch.launching.children import (
     LINE_NBYTES_MAX,
     Child,
@@ -18,6 +19,7 @@ from smbox_torch.launching.children import (
     described,
     end_all,
 )
+from smbox_torch.launching.interrupts import terminable
 from smbox_torch.launching.workers import readable_stdin
 
 LONG_S = 60.0
@@ -182,6 +184,52 @@ def test_a_child_for_whose_pipes_there_is_no_room_leaves_none(monkeypatch):
     for fd in made:
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(fd)
+
+
+@pytest.mark.parametrize("number", [errno.EAGAIN, errno.ENOSYS])
+def test_a_child_that_cannot_be_watched_is_ended(monkeypatch, number: int):
+    opened: list[psutil.Process] = []
+
+    def refuse(pid: int) -> int:
+        opened.append(psutil.Process(pid))
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "pidfd_open", refuse)
+    limit = number == errno.EAGAIN
+    with pytest.raises(OSError, match="raise ulimit -u" if limit else "not impl") as raised:
+        Child(["sleep", "60"], os.environ, Lines(print))
+    assert isinstance(raised.value, SystemLimitError) == limit
+    assert not opened[0].is_running()
+
+
+def test_an_interrupt_while_a_child_is_reaped_loses_no_exit_status(start, monkeypatch):
+    child, _ = start("raise SystemExit(3)")
+    assert select.select([child.pidfd], [], [], LONG_S)[0]
+    real = os.waitpid
+
+    def interrupted(pid: int, options: int) -> tuple[int, int]:
+        status = real(pid, options)
+        signal.raise_signal(signal.SIGTERM)
+        return status
+
+    with terminable(), monkeypatch.context() as patch:
+        patch.setattr(os, "waitpid", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            child.reap()
+    assert child.reap()
+    assert child.exit_code == 3
+
+
+def test_the_exit_status_arrives_where_sigchld_was_ignored(start):
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        with terminable():
+            child, _ = start("raise SystemExit(3)")
+            wait(child)
+        assert signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+    assert child.exit_code == 3
 
 
 def test_output_without_a_newline_is_passed_on_in_pieces():

@@ -269,3 +269,28 @@ def test_nothing_outlives_a_launcher_that_is_ended(
             launcher.kill()
     assert launcher.returncode == (-signal.SIGKILL if sign == signal.SIGKILL else 130)
     assert psutil.wait_procs(family, timeout=60)[1] == []
+
+
+KILLS_NODE = "os.kill(int((folder / 'node').read_text()), signal.SIGKILL)"
+
+
+@pytest.mark.parametrize(
+    ("begun", "code"),
+    [(1, ""), (2, "signal.pause()"), (3, "if not again: sys.exit(7)"), (3, KILLS_NODE)],
+    ids=["node", "worker", "worker again", "node again"],
+)
+def test_an_interrupt_while_a_process_starts_leaves_none(run, monkeypatch, begun, code):
+    started: list[psutil.Process] = []
+    open_real = os.pidfd_open
+
+    def interrupted(pid: int) -> int:
+        started.append(psutil.Process(pid))
+        if len(started) == begun:
+            signal.raise_signal(signal.SIGTERM)
+        return open_real(pid)
+
+    monkeypatch.setattr(os, "pidfd_open", interrupted)
+    on_failure = OnFailure.RESTART if "again" in code else OnFailure.CONTINUE
+    assert run(code + "\nsignal.pause()", on_failure=on_failure)[0] == 130
+    assert len(started) == begun
+    assert not [process for process in started if process.is_running()]
