@@ -14,7 +14,7 @@ import os
 import termios
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -99,4 +99,5 @@ def terminal_kept() -> Iterator[None]:
         yield
     finally:
         if before is not None and readable_stdin() == STDIN:
-            termios.tcsetattr(STDIN, termios.TCSADRAIN, before)
+            with suppress(termios.error):  # the terminal was closed
+                termios.tcsetattr(STDIN, termios.TCSADRAIN, before)

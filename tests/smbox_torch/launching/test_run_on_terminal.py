@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 import psutil
 import pytest
 
+from smbox_torch.launching import launcher, workers
+
 TIMEOUT_S = 100.0
 RUN = (sys.executable, "-c", "from smbox.cli.main import main; main()", "run")
 NOWHERE = ("--address", "tcp://127.0.0.1:9")  # no worker of these tests looks for a node
@@ -128,6 +130,16 @@ def test_a_terminal_is_given_back_as_it_was(script, on_terminal):
     screen.until("interrupted")
     assert screen.end() == 130
     assert screen.echoed
+
+
+def test_a_terminal_that_was_closed_is_not_given_back(monkeypatch):
+    monitor, terminal = pty.openpty()
+    for module in (launcher, workers):
+        monkeypatch.setattr(module, "STDIN", terminal)
+    monkeypatch.setattr(os, "tcgetpgrp", lambda _: os.getpgrp())
+    with launcher.terminal_kept():
+        os.close(monitor)
+    os.close(terminal)
 
 
 BARS = """
