@@ -101,9 +101,11 @@ class Agent:
             if isinstance(pipe, Pipe) and not pipe.read():
                 self._selector.unregister(pipe.fd)
         for number in [n for n, child in self._children.items() if child in ready]:
-            child = self._children.pop(number)
+            child = self._children[number]
+            if not child.reap():  # a debugger or strace has not reaped it yet
+                continue
             forget(self._selector, child)
-            child.reap()
+            del self._children[number]
             self.write(encode(Kind.EXIT, number, child.exit_code))
 
     def _take(self, kind: Kind, number: int, payload: bytes) -> None:

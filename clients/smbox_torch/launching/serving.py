@@ -44,7 +44,7 @@ class Serving:
                 forget(selector, agent)
                 agent.reap()
         for node in self.nodes:
-            if node.child in ended:
+            if node.child in ended and node.child.reap():
                 node.restart(selector)
 
 

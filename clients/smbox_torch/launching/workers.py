@@ -118,9 +118,8 @@ class Workers:
                     selector.unregister(key.fd)
             ended = [key.data for key, _ in ready if not isinstance(key.data, Pipe)]
             self.serving.take_ends(ended, selector)
-            gone = [rank for rank in sorted(alive) if self._children[rank] in ended]
-            for rank in gone:
-                self._reap(rank, selector)
+            over = [rank for rank in sorted(alive) if self._children[rank] in ended]
+            gone = [rank for rank in over if self._reap(rank, selector)]
             alive -= set(gone)
             # Killed workers first: they did not fail because another worker was gone.
             for rank in sorted(gone, key=lambda rank: self._code(rank) >= 0):
@@ -135,12 +134,14 @@ class Workers:
     def _code(self, rank: int) -> int:
         return self._children[rank].exit_code or 0
 
-    def _reap(self, rank: int, selector: selectors.BaseSelector) -> None:
+    def _reap(self, rank: int, selector: selectors.BaseSelector) -> bool:
         child = self._children[rank]
+        if not child.reap():  # a debugger or strace has not reaped it yet
+            return False
         forget(selector, child)
-        child.reap()
         code = self._code(rank)
         self.display.state(rank, f"failed: {described(code)}" if code else "done")
+        return True
 
     def _take_failure(self, rank: int, selector: selectors.BaseSelector, others: int) -> bool:
         """Handle a failed worker as the plan says; return whether it was restarted."""
