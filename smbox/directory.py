@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, Final
@@ -37,7 +38,8 @@ class Directory:
 
     def __init__(self, paths: PathPair) -> None:
         self._paths = paths
-        self._at_close: dict[Callable[[], None], None] = {}
+        self._at_close: dict[object, tuple[int, Callable[[], None]]] = {}
+        self._is_closing = False
 
     def create(
         self,
@@ -173,24 +175,30 @@ class Directory:
         """Return the paths to the node of an address; errors of the block name the node."""
         return nullcontext(self._paths)
 
-    def before_close(self, end: Callable[[], None]) -> None:
+    def before_close(self, key: object, end: Callable[[], None]) -> None:
         """Register a function that runs when the box closes, while verbs still work.
 
-        It may run once in each thread that closes the box.
+        It may run once in each thread that closes the box, and runs now if one does already.
+        It does not run in a forked child.
         """
-        self._at_close[end] = None
+        self._at_close[key] = os.getpid(), end
+        if self._is_closing:  # ``leave`` writes and reads in the other order: one sees it
+            end()
 
-    def not_before_close(self, end: Callable[[], None]) -> None:
-        """Remove a function registered by ``before_close``. Idempotent."""
-        self._at_close.pop(end, None)
+    def not_before_close(self, key: object) -> None:
+        """Remove a function registered by ``before_close``, after its work. Idempotent."""
+        self._at_close.pop(key, None)
 
     def leave(self) -> None:
         """Call and remove all functions registered by ``before_close``."""
-        while ends := [*self._at_close]:  # another thread may remove some meanwhile
+        self._is_closing = True
+        while ends := [*self._at_close.items()]:  # another thread may remove some meanwhile
+            key, (owner, end) = ends[-1]
             try:
-                ends[-1]()
+                if owner == os.getpid():
+                    end()
             finally:  # not before: another thread that closes the box must not overtake it
-                self.not_before_close(ends[-1])
+                self.not_before_close(key)
 
 
 def find(paths: PathPair, name: str, deadline_s: float | None) -> RegionInfo:

@@ -98,9 +98,11 @@ class Holder:
         self._leave(deadline_given(timeout_s))
 
     def _leave(self, deadline_s: float | None) -> None:
-        self._end()
+        drop(self)
+        lease = self._lease
         with suppress(SmboxError):
-            self._lease.leave(deadline_s=deadline_s)
+            lease.leave(deadline_s=deadline_s)
+            self.memory.not_before_close(lease)
 
     def beat(self) -> None:
         """Renew the lease and read the roster; called by the heartbeat thread.
@@ -139,6 +141,20 @@ class Holder:
         mine = self._place if self._lease.is_held else None
         return self._roster.read(mine=mine, deaths=deaths, deadline_s=deadline_s)
 
+    def _take_place(
+        self,
+        lease: Lease,
+        generation: int,
+        values: list[int],
+        deadline_s: float | None = None,
+    ) -> bool:
+        """Take a place, which is left when the box closes; arguments as of ``Lease.take``."""
+        self.memory.before_close(lease, lambda: self._close(lease))
+        if is_taken := lease.take(generation, values, deadline_s=deadline_s):
+            return is_taken
+        self.memory.not_before_close(lease)
+        return False
+
     def _begin(self, lease: Lease, deadline_s: float | None = None) -> None:
         """Write the record of a place that was just taken, and start to renew its lease.
 
@@ -149,7 +165,6 @@ class Holder:
         self._write_record(deadline_s)
         lease.check(deadline_s=deadline_s)
         keep(self)
-        self.memory.before_close(self._close)
 
     def _set(self, index: int, value: int, deadline_s: float | None = None) -> None:
         """Set a value of the lease. A smaller value begins a generation, as in ``beat``."""
@@ -163,15 +178,10 @@ class Holder:
         self._record = replace(self._record, generation=self._lease.generation)
         self._roster.write(self._place, self._record, deadline_s=deadline_s)
 
-    def _end(self) -> None:
-        """Stop renewing the lease."""
-        drop(self)
-        self.memory.not_before_close(self._close)
-
-    def _close(self) -> None:
+    def _close(self, lease: Lease) -> None:
         drop(self)
         with suppress(SmboxError):
-            self._lease.leave(deadline_s=deadline_of(LEAVE_TIMEOUT_S))
+            lease.close(deadline_of(LEAVE_TIMEOUT_S))
 
 
 _LOCK = threading.RLock()

@@ -141,7 +141,7 @@ class Lease:
         self._beats = 0
         self._renewed_s = -math.inf
         self._lost = "this process has not taken the place"
-        self.is_leaving = False
+        self.is_leaving = self._is_closed = False
         self._owner = os.getpid()
         self._mutex = Mutex()
 
@@ -165,9 +165,12 @@ class Lease:
 
         Raises:
             LimitError: this is the last generation of the place; nothing changed.
+            ConfigError: the lease was closed; nothing changed.
         """
 
         def take() -> bool:
+            if self._is_closed:
+                raise ConfigError("the box was closed", region=self.row.name)
             if is_taken := self._take(generation, tuple(values), deadline_s):
                 self._lost = ""
             return is_taken
@@ -232,6 +235,17 @@ class Lease:
         if self.is_leaving:
             self._maximum(self.generation, (LEFT, *self.values), deadline_s)
             self.is_leaving = False
+
+    def close(self, deadline_s: float) -> None:
+        """Leave for good: wait for a take in progress, and refuse later ones.
+
+        Raises:
+            SmboxError: as ``leave``.
+        """
+        self._is_closed = True
+        if not self.is_held:
+            self._mutex.holding(deadline_s, lambda: None, late=lambda: None)
+        self.leave(deadline_s=deadline_s)
 
     def _check(self) -> None:
         self.check_process()

@@ -17,7 +17,7 @@ from smbox.deadline import check_seconds, deadline_of, left_s
 from smbox.directory import Directory
 from smbox.errors import ConfigError, RequestTimeoutError, SmboxError
 from smbox.head import check_prefix
-from smbox.heartbeat import LEAVE_TIMEOUT_S, Holder
+from smbox.heartbeat import LEAVE_TIMEOUT_S, Holder, drop
 from smbox.lease import Lease, check_lease
 from smbox.member_record import MemberInfo
 from smbox.roster import Roster, regions_of
@@ -101,6 +101,7 @@ class Lock(Holder):
             if lease.is_held:  # otherwise another thread may hold the lock by this object
                 self._lease = lease
                 self._leave(min(deadline_s, deadline_of(LEAVE_TIMEOUT_S)))
+            self.memory.not_before_close(lease)
             raise
 
     def _take(self, lease: Lease, wanted_s: float, deadline_s: float) -> None:
@@ -110,7 +111,7 @@ class Lock(Holder):
             view = self._roster.watch(_PLACE, deadline_s=deadline_s)
             wait_s = min(left_s(deadline_s), self._roster.poll_s(_PLACE))
             if view.is_free(_PLACE):
-                if lease.take(view.generation(_PLACE), [0, 0], deadline_s=deadline_s):
+                if self._take_place(lease, view.generation(_PLACE), [0, 0], deadline_s):
                     return
             elif wait_s <= 0.0:
                 raise _held(self.name, view.of(_PLACE), wanted_s)
@@ -130,11 +131,15 @@ class Lock(Holder):
             LeaseLostError: this object did not hold the lock, or has lost it: another process
                 may have used the guarded resource.
         """
-        self._end()
-        self._lease.check_process()  # the parent may have been releasing at the fork
-        if not self._lease.is_leaving:
-            self._lease.check()
-        self._lease.leave()
+        drop(self)
+        lease = self._lease
+        try:
+            lease.check_process()  # the parent may have been releasing at the fork
+            if not lease.is_leaving:
+                lease.check()
+            lease.leave()
+        finally:  # not before: another thread that closes the box would not leave the lock
+            self.memory.not_before_close(lease)
 
     def __enter__(self) -> Self:
         self.acquire()

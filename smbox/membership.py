@@ -64,7 +64,7 @@ class Member(Holder):
 
     def take(self, generation: int, progress: int) -> bool:
         """Take the rank free in a generation; False: another was faster. Errors: ``leave``."""
-        is_taken = self._lease.take(generation, [progress, 0])
+        is_taken = self._take_place(self._lease, generation, [progress, 0])
         if is_taken:
             self._begin(self._lease)  # from now on others wait for it: their words are final
             view = self.seen

@@ -57,19 +57,22 @@ def test_an_acquire_whose_record_is_not_answered_has_the_lock(box, monkeypatch):
 
 def test_an_acquire_whose_lease_ends_before_it_returns_has_not_the_lock(box, monkeypatch):
     """Nothing is left of it at the box, which calls what is registered when it closes."""
-    registered = []
+    registered = set()
+    monkeypatch.setattr(box, "before_close", lambda key, _: registered.add(key))
+    monkeypatch.setattr(box, "not_before_close", registered.remove)
+    lock, successor = lock_of(box, lease_s=1e-9), lock_of(box)
+    with monkeypatch.context() as during:
 
-    def slow(*_, **__):
-        monkeypatch.undo()
-        lock_of(box).acquire()
-        monkeypatch.setattr(box, "before_close", registered.append)
+        def slow(*_, **__):
+            during.undo()
+            successor.acquire()
 
-    lock = lock_of(box, lease_s=1e-9)
-    monkeypatch.setattr(Roster, "write", slow)
-    with pytest.raises(LeaseLostError, match="another process took"):
-        lock.acquire()
+        during.setattr(Roster, "write", slow)
+        with pytest.raises(LeaseLostError, match="another process took"):
+            lock.acquire()
     assert not lock.is_held
-    assert registered == []
+    successor.release()
+    assert registered == set()
 
 
 def test_a_join_that_fails_half_way_holds_nothing(box, join, monkeypatch):

@@ -23,6 +23,7 @@ import torch
 
 from smbox import Box
 from smbox.errors import ConfigError, SmboxError, StepMismatchError
+from smbox.work import Exclusive
 from smbox_torch.boxes import check_box
 from smbox_torch.checks import lease, seconds
 from smbox_torch.pipeline.arguments import (
@@ -64,7 +65,7 @@ class PipelineStats:
     waited_ms: float
 
 
-class Pipeline:
+class Pipeline(Exclusive):
     """One stage of a model that is trained in several processes, one for each stage.
 
     Every process creates a Pipeline with the same arguments, except ``stage``, and then calls
@@ -139,11 +140,11 @@ class Pipeline:
             self._built = builder.build(settings, stages[self.stage], example)
             undo.pop_all()
         self.module = self._built.module
-        self._name, self._team = name, team
-        self._settings, self._loss = settings, loss
+        self._name, self._team, self._settings, self._loss = name, team, settings, loss
         self._batches = self._trained = self._held_max = 0
         self._is_closed = False
-        self._box.before_close(self.close)
+        self.renew_locks()
+        self._box.before_close(self, self.close)
 
     @property
     def is_first(self) -> bool:
@@ -237,15 +238,16 @@ class Pipeline:
         self._close(StageExit(self.stage, "left"))
 
     def _close(self, exit_: StageExit) -> None:
-        if self._is_closed:
-            return
-        self._is_closed = True
-        self._box.not_before_close(self.close)
-        try:
-            with suppress(SmboxError):  # the memory may be gone, and the regions with it
-                self._built.shut_down(self._box, exit_)
-        finally:
-            leave(self._box, self._name, self._stages)
+        with self._lock:  # another thread, which closes the box, waits for this one
+            if self._is_closed:
+                return
+            self._is_closed = True
+            try:
+                with suppress(SmboxError):  # the memory may be gone, and the regions with it
+                    self._built.shut_down(self._box, exit_)
+            finally:
+                leave(self._box, self._name, self._stages)
+                self._box.not_before_close(self)
 
     def _begin(
         self, inputs: torch.Tensor | None, targets: torch.Tensor | None, *, is_training: bool
@@ -294,7 +296,5 @@ class Pipeline:
         return self
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        if error is None:
-            self.close()
-        else:
-            self._close(StageExit.from_error(error, self.stage))
+        how = StageExit(self.stage, "left")
+        self._close(how if error is None else StageExit.from_error(error, self.stage))

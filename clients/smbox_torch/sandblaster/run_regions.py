@@ -58,7 +58,8 @@ class RunRegions:
         Raises:
             SmboxError: a node did not answer; call again to free the others.
         """
-        for word in [word for word in self._regions if word != but]:
-            with suppress(RegionFreedError):
-                self._box.free(self._regions[word])
-            del self._regions[word]
+        for word, region in [*self._regions.items()]:
+            if word != but:
+                with suppress(RegionFreedError):
+                    self._box.free(region)
+                self._regions.pop(word, None)  # another thread may free them too

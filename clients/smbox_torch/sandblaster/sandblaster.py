@@ -127,7 +127,7 @@ class Sandblaster:
             self.portions.open()
             undo.pop_all()
         self._box = box
-        box.before_close(self._end)
+        box.before_close(self, self._end)
 
     def evaluate(self) -> float:
         """Have the workers compute f and its gradient at x; return f.
@@ -217,9 +217,9 @@ class Sandblaster:
         Raises:
             SmboxError: a node did not answer; call again to free the remaining regions.
         """
-        self._box.not_before_close(self._end)
         self.portions.close()
         self.vectors.close()
+        self._box.not_before_close(self)
 
     def _end(self) -> None:
         """Close when the box closes; its memory and the regions may no longer exist."""

@@ -81,7 +81,7 @@ def test_closing_lets_go_of_all_nodes_when_what_is_due_fails(team):
     def fail():
         raise RuntimeError("due")
 
-    box.before_close(fail)
+    box.before_close(fail, fail)
     with pytest.raises(RuntimeError, match="due"):
         box.close()
     for first in (0, 4, 8):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import sys
 import threading
 from contextlib import suppress
@@ -16,6 +17,7 @@ import smbox.paths.pair
 import smbox.paths.threads
 from smbox.errors import ConfigError, PeerLostError
 from smbox.lease import Lease
+from smbox.roster import Roster
 
 X = np.ones(12, np.float32)
 
@@ -69,7 +71,7 @@ def test_what_is_due_at_a_close_may_be_withdrawn_at_any_line_of_it(team):
     def is_withdrawn(at):
         box, ends = team.box(), [lambda: None, lambda: None]
         for end in ends:
-            box.before_close(end)
+            box.before_close(end, end)
 
         def withdraw():
             for end in ends:
@@ -80,19 +82,78 @@ def test_what_is_due_at_a_close_may_be_withdrawn_at_any_line_of_it(team):
     assert next(at for at in itertools.count(1) if not is_withdrawn(at)) > 3
 
 
-def test_a_box_that_two_threads_close_leaves_its_runs(team, monkeypatch):
-    """The second one closed the paths before the first one had left."""
-    box = team.box()
-    smbox.join(box, "run")
+def close_by_another_thread(box):
+    thread = threading.Thread(target=box.close)
+    thread.start()
+    thread.join()
+
+
+ENDS = {
+    "close": lambda box, member, lock: box.close(),
+    "leave": lambda box, member, lock: (member.leave(), lock.leave()),
+    "release": lambda box, member, lock: (lock.release(), member.leave()),
+}
+
+
+@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
+def test_a_box_that_closes_while_another_thread_leaves_its_places_has_left_them(
+    team, monkeypatch, end
+):
+    """It closed the paths before the other thread had left."""
+    box, other = team.box(), team.box()
+    member, lock = smbox.join(box, "run"), box.lock("l")
+    lock.acquire()
     leave = Lease.leave
 
     def leave_late(lease, **deadline):
         monkeypatch.undo()
-        thread = threading.Thread(target=box.close)
-        thread.start()
-        thread.join()
+        close_by_another_thread(box)
         leave(lease, **deadline)
 
     monkeypatch.setattr(Lease, "leave", leave_late)
+    end(box, member, lock)
+    assert smbox.join(other, "run").count == 1
+    other.lock("l").acquire(timeout_s=0.0)
+
+
+TAKES = {
+    "join": lambda box: smbox.join(box, "run"),
+    "acquire": lambda box: box.lock("l").acquire(),
+}
+
+
+@pytest.mark.parametrize("take", TAKES.values(), ids=TAKES)
+@pytest.mark.parametrize("place", [(Lease, "take"), (Roster, "write")])
+def test_who_takes_a_place_while_another_thread_closes_the_box_holds_none(
+    team, monkeypatch, place, take
+):
+    """It held the place until its lease ended."""
+    box, other = team.box(), team.box()
+    original = getattr(*place)
+
+    def late(*args, **more):
+        monkeypatch.undo()
+        close_by_another_thread(box)
+        return original(*args, **more)
+
+    monkeypatch.setattr(*place, late)
+    with pytest.raises(ConfigError, match="closed"):
+        take(box)
+    assert smbox.join(other, "run").count == 1
+    other.lock("l").acquire(timeout_s=0.0)
+
+
+def test_what_is_registered_while_the_box_closes_runs_at_once(team):
+    box, ran = team.box(), []
+    box.before_close(1, lambda: box.before_close(2, lambda: ran.append(2)))
     box.close()
-    assert smbox.join(team.box(), "run").count == 1
+    assert 2 in ran
+
+
+def test_a_forked_child_that_closes_the_box_ends_nothing_of_its_parent(team):
+    box, ran = team.box(), []
+    box.before_close(1, lambda: ran.append(1))
+    if (child := os.fork()) == 0:
+        box.close()
+        os._exit(len(ran))
+    assert os.waitpid(child, 0)[1] == 0

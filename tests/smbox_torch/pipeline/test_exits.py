@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import threading
 import time
 from collections.abc import Iterable
 
@@ -18,6 +19,7 @@ from torch.nn import functional as F
 import smbox
 from smbox.errors import ConfigError, LayoutMismatchError, StepMismatchError, WorkerLostError
 from smbox_torch import Pipeline
+from smbox_torch.pipeline.building import BuiltStage
 
 pytestmark = pytest.mark.shares
 
@@ -188,6 +190,31 @@ def test_a_stage_that_closes_is_named_by_all_at_once(run_failing, bad):
         raise Broken
 
     run_failing(bad, Broken, fail, how="left")
+
+
+def test_a_box_that_closes_waits_for_a_stage_that_another_thread_closes(
+    left, box, run_stages, name, monkeypatch
+):
+    """It was closed first: the others were told late, and regions stayed."""
+    shut_down, threads, built = BuiltStage.shut_down, [], threading.Barrier(3)
+
+    def shut_down_late(stage, own, exit_):
+        thread = threading.Thread(target=own.close)
+        threads.append(thread)
+        thread.start()
+        thread.join(0.05)  # on a busy machine a defect may stay unseen
+        shut_down(stage, own, exit_)
+
+    def work(own, stage):
+        pipe = made(own, stage, name)
+        built.wait()
+        pipe.close()
+
+    monkeypatch.setattr(BuiltStage, "shut_down", shut_down_late)
+    run_stages(3, work)
+    for thread in threads:
+        thread.join()
+    assert left(box, name) == []
 
 
 @on_a_path("bad", [(1,), (2,)])

@@ -131,6 +131,27 @@ def test_a_box_that_closes_ends_the_run(box, run, names_of):
     assert names_of(box, run) == [f"{run}.x"]
 
 
+def test_a_run_that_ends_while_another_thread_closes_the_box_is_freed(
+    node, run, names_of, monkeypatch
+):
+    """The box was closed first, and the regions stayed."""
+    own = smbox.connect(node.address, timeout_s=WAIT_S)
+    optimizer = Sandblaster(own, [torch.zeros(3)], run, workers=1, portions=1)
+    free = smbox.Box.free
+
+    def free_late(box, region):
+        monkeypatch.undo()
+        thread = threading.Thread(target=own.close)
+        thread.start()
+        thread.join()
+        free(box, region)
+
+    monkeypatch.setattr(smbox.Box, "free", free_late)
+    with pytest.raises(ConfigError, match="closed"):
+        optimizer.close()
+    assert names_of(node, run) == [f"{run}.x"]
+
+
 def test_a_box_closes_though_its_memory_is_gone(node, run, monkeypatch):
     own = smbox.connect(node.address, timeout_s=WAIT_S)
     Sandblaster(own, [torch.zeros(3)], run, workers=1, portions=1)
