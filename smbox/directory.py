@@ -39,7 +39,7 @@ class Directory:
     def __init__(self, paths: PathPair) -> None:
         self._paths = paths
         self._at_close: dict[object, tuple[int, Callable[[], None]]] = {}
-        self._is_closing = False
+        self._closing_in = 0  # id of the process in which a thread closes the box
 
     def create(
         self,
@@ -182,7 +182,7 @@ class Directory:
         It does not run in a forked child.
         """
         self._at_close[key] = os.getpid(), end
-        if self._is_closing:  # ``leave`` writes and reads in the other order: one sees it
+        if self._closing_in == os.getpid():  # ``leave`` may have looked before
             end()
 
     def not_before_close(self, key: object) -> None:
@@ -191,7 +191,7 @@ class Directory:
 
     def leave(self) -> None:
         """Call and remove all functions registered by ``before_close``."""
-        self._is_closing = True
+        self._closing_in = os.getpid()
         while ends := [*self._at_close.items()]:  # another thread may remove some meanwhile
             key, (owner, end) = ends[-1]
             try:

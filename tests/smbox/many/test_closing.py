@@ -157,3 +157,17 @@ def test_a_forked_child_that_closes_the_box_ends_nothing_of_its_parent(team):
         box.close()
         os._exit(len(ran))
     assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_child_forked_while_the_box_closes_may_register_what_its_close_ends(team):
+    box, ran, status = team.box(), [], []
+
+    def fork():
+        if (child := os.fork()) == 0:
+            box.before_close(2, lambda: ran.append(2))
+            os._exit(len(ran))
+        status.append(os.waitpid(child, 0)[1])
+
+    box.before_close(1, fork)
+    box.close()
+    assert status == [0]
