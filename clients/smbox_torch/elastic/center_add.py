@@ -80,6 +80,13 @@ class CenterAdd:
 
     def close(self) -> None:
         """Finish the last add and stop the thread."""
-        self.finish()  # not in a try: an interrupt ends the wait
+        try:
+            self.finish()
+        except Exception:  # an interrupt ends the wait
+            self._stop()
+            raise
+        self._stop()
+
+    def _stop(self) -> None:
         if self._thread is not None:
             self._thread.close()

@@ -173,5 +173,9 @@ class EASGD(ElasticOptimizer):
 
     def _end(self) -> None:
         if self._overlap is not None:
-            self._overlap.settle()  # not in a try: an interrupt ends the wait
+            try:
+                self._overlap.settle()
+            except Exception:  # an interrupt ends the wait
+                self._overlap.close()
+                raise
             self._overlap.close()

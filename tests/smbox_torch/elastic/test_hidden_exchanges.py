@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 import numpy as np
@@ -66,3 +67,15 @@ def test_later_exchanges_do_not_change_a_state_that_was_taken():
     one.run(3)
     one.optimizer.close()
     assert torch.equal(move, before)
+
+
+@pytest.mark.parametrize("kind", [EASGD, EAMSGD])
+def test_a_close_whose_last_exchange_failed_ends_the_thread(kind: type):
+    before = threading.active_count()
+    x, box = torch.nn.Parameter(torch.from_numpy(start())), ModelBox()
+    one = Descent(0, x, kind(torch.optim.SGD([x], lr=LR), box, "run", workers=1, overlap=True))
+    one.optimizer.request_moves = lambda xs, moves: int("none")
+    one.optimizer.exchange()
+    with pytest.raises(ValueError, match="none"):
+        one.optimizer.close(exchange=False)
+    assert threading.active_count() == before

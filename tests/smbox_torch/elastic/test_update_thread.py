@@ -174,3 +174,13 @@ def test_the_part_of_an_add_for_which_the_caller_waited_is_not_hidden(monkeypatc
     adding.finish()
     assert recorder.exchange_s == 1.5
     adding.close()
+
+
+def test_a_close_whose_add_failed_ends_the_thread():
+    before = threading.active_count()
+    steps = SimpleNamespace(add=lambda: int("none"), unsent=[])
+    adding = CenterAdd(steps, Recorder(), is_hidden=True)
+    adding.begin()
+    with pytest.raises(ValueError, match="none"):
+        adding.close()
+    assert threading.active_count() == before
