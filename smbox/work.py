@@ -20,6 +20,9 @@ YIELD_S: Final = 200e-6
 """Time of polling without sleeps: a writer holds a stripe for about 100 us, and Linux makes the
 shortest sleep as long."""
 
+PAUSE_MAX_S: Final = 3e-3
+"""Longest pause between polls of mapped memory: one poll takes about 12 us of a core."""
+
 NESTED: Final = (
     "a signal handler or finalizer cannot use the box inside another call of its thread; let it"
     " set a flag and return"
@@ -128,7 +131,7 @@ class Pause:
         max_s: of the longest.
     """
 
-    def __init__(self, min_s: float = 20e-6, max_s: float = 3e-3) -> None:
+    def __init__(self, min_s: float = 20e-6, max_s: float = PAUSE_MAX_S) -> None:
         self._min_s = min_s
         self._max_s = max_s
         self._since_s = time.monotonic()

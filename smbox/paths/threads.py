@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from smbox.errors import PeerLostError, SmboxError
 from smbox.paths.requests import ByteRange
-from smbox.work import Exclusive, NestedCallError, Pause, Work
+from smbox.work import PAUSE_MAX_S, Exclusive, NestedCallError, Pause, Work
 
 _LOG = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ class ThreadQueue(Exclusive, Generic[T]):
         pause_max_s: longest pause of a call that drives the queue.
     """
 
-    pause_max_s = 3e-3
+    pause_max_s = PAUSE_MAX_S
 
     def __init__(self) -> None:
         self.completed = 0
