@@ -192,7 +192,7 @@ class Directory:
     def leave(self) -> None:
         """Call and remove all functions registered by ``before_close``."""
         self._closing_in = os.getpid()
-        while ends := [*self._at_close.items()]:  # another thread may remove some meanwhile
+        while ends := [*self._at_close.copy().items()]:  # a copy: others may remove some
             key, (owner, end) = ends[-1]
             try:
                 if owner == os.getpid():

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import sys
 import threading
+import weakref
 from contextlib import suppress
 
 import numpy as np
@@ -80,6 +82,27 @@ def test_what_is_due_at_a_close_may_be_withdrawn_at_any_line_of_it(team):
         return called_at(at, withdraw, box.close, smbox.directory.__file__)
 
     assert next(at for at in itertools.count(1) if not is_withdrawn(at)) > 3
+
+
+def test_what_is_due_at_a_close_may_be_withdrawn_by_garbage_collection(team):
+    """It leaves the run of an optimizer: RuntimeError, as the ends changed while listed."""
+
+    class Cycle:
+        pass
+
+    box, thresholds = team.box(), gc.get_threshold()
+    for key in range(600):
+        box.before_close(key, int)
+    gc.collect()  # also the free tuples: the list has new ones
+    cycle = Cycle()
+    cycle.own = cycle
+    weakref.finalize(cycle, box.not_before_close, 0)
+    del cycle
+    gc.set_threshold(300)  # more than the close makes before the list
+    try:
+        box.close()
+    finally:
+        gc.set_threshold(*thresholds)
 
 
 def close_by_another_thread(box):
