@@ -108,7 +108,12 @@ class Pipe:
         return True
 
     def close(self) -> None:
-        """Read the remaining bytes, and close; a descendant may still have the write end."""
+        """Read the remaining bytes, and close; a descendant may still have the write end.
+
+        Idempotent.
+        """
+        if self._is_closed:
+            return
         if self.read(PIPE_NBYTES_MAX):
             self._sink.end()
         self._is_closed = True
@@ -221,16 +226,15 @@ class Child:
         Then also end its descendants and read its last output. ``exit_code`` is the exit
         status, or minus the signal that killed the process.
         """
-        if self.exit_code is not None:
-            return True
-        ended = os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        if ended is None:
-            return False
-        self.send(signal.SIGKILL)  # before its pid, the number of its group, can be used again
-        with held():  # an interrupt in between would lose the exit status
-            self.exit_code = self._process.wait()
-        os.close(self.pidfd)
-        for pipe in self.pipes:
+        if self.exit_code is None:
+            ended = os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if ended is None:
+                return False
+            self.send(signal.SIGKILL)  # before its pid, the number of its group, is used again
+            with held():  # an interrupt in between would lose the exit status
+                self.exit_code = self._process.wait()
+                os.close(self.pidfd)
+        for pipe in self.pipes:  # in a later call too: an interrupt may have left some open
             pipe.close()
         return True
 

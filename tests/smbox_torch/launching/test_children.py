@@ -202,8 +202,8 @@ def test_a_child_that_cannot_be_watched_is_ended(monkeypatch, number: int):
     assert not opened[0].is_running()
 
 
-def test_an_interrupt_while_a_child_is_reaped_loses_no_exit_status(start, monkeypatch):
-    child, _ = start("raise SystemExit(3)")
+def test_an_interrupt_while_a_child_is_reaped_loses_nothing(start, monkeypatch):
+    child, lines = start("print('last')\nraise SystemExit(3)")
     assert select.select([child.pidfd], [], [], LONG_S)[0]
     real = os.waitpid
 
@@ -218,6 +218,7 @@ def test_an_interrupt_while_a_child_is_reaped_loses_no_exit_status(start, monkey
             child.reap()
     assert child.reap()
     assert child.exit_code == 3
+    assert lines == ["last"]
 
 
 def test_the_exit_status_arrives_where_sigchld_was_ignored(start):
