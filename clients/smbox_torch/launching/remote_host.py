@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from smbox.errors import ConfigError, ConnectError
+from smbox.errors import ConfigError, ConnectError, SystemLimitError
 from smbox_torch.launching.children import Child, Pipe, Sink, await_end, end_all
 from smbox_torch.launching.frames import Kind, Ready, decode, encode
 from smbox_torch.launching.host_command import ANSWER_S, POLL_S, HostCommand
@@ -102,6 +102,7 @@ class RemoteHost:
 
     Raises:
         ConfigError: the command that connects cannot be started; nothing is left.
+        SystemLimitError: this host can start no more processes; nothing is left.
     """
 
     def __init__(
@@ -132,6 +133,8 @@ class RemoteHost:
         prepare = encode(Kind.PREPARE, 0, order)
         try:
             self._connection = HostCommand(argv, self._take, self._hear, self._lose)
+        except SystemLimitError:
+            raise
         except OSError as error:
             raise ConfigError(
                 f"cannot connect to host {host.name!r} with {self._words()}: {error.strerror};"

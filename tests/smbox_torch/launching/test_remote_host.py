@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import signal
@@ -14,7 +15,7 @@ from contextlib import AbstractContextManager, contextmanager
 import psutil
 import pytest
 
-from smbox.errors import ConnectError
+from smbox.errors import ConnectError, SystemLimitError
 from smbox_torch.launching import agent, host_command, remote_host
 from smbox_torch.launching.children import Lines, Running, end_all
 from smbox_torch.launching.cluster import Plan
@@ -133,6 +134,15 @@ def test_a_question_that_nobody_answers_stands_in_the_error(monkeypatch: pytest.
         pytest.fail("entered")
     assert caught.value.message.endswith("no reply")
     assert set(caught.value.facts["said"].split(" | ")) == {"Password: ", "Code: "}
+
+
+def test_a_limit_of_this_host_is_not_taken_for_a_wrong_entrance(monkeypatch):
+    def refuse(_: int) -> int:
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(os, "pidfd_open", refuse)
+    with pytest.raises(SystemLimitError, match="raise ulimit -u"), entered([]):
+        pass
 
 
 def test_signs_that_move_a_terminal_are_not_shown():
