@@ -40,9 +40,8 @@ class Serving:
             ConnectError: a node was stopped or died too often, or its host is lost.
         """
         for agent in self.agents:
-            if agent in ended:  # its processes have ended too
+            if agent in ended and agent.reap():  # its processes have ended too
                 forget(selector, agent)
-                agent.reap()
         for node in self.nodes:
             if node.child in ended and node.child.reap():
                 node.restart(selector)
