@@ -150,10 +150,9 @@ class Holder:
     ) -> bool:
         """Take a place, which is left when the box closes; arguments as of ``Lease.take``."""
         self.memory.before_close(lease, lambda: self._close(lease))
-        if is_taken := lease.take(generation, values, deadline_s=deadline_s):
-            return is_taken
-        self.memory.not_before_close(lease)
-        return False
+        if not (is_taken := lease.take(generation, values, deadline_s=deadline_s)):
+            self.memory.not_before_close(lease)
+        return is_taken
 
     def _begin(self, lease: Lease, deadline_s: float | None = None) -> None:
         """Write the record of a place that was just taken, and start to renew its lease.

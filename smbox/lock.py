@@ -125,7 +125,7 @@ class Lock(Holder):
     def release(self) -> None:
         """Release the lock; call it again if it was interrupted or timed out.
 
-        Otherwise the lock is free after its lease.
+        Otherwise the lock is free when the box is closed, or after its lease.
 
         Raises:
             LeaseLostError: this object did not hold the lock, or has lost it: another process
@@ -138,8 +138,9 @@ class Lock(Holder):
             if not lease.is_leaving:
                 lease.check()
             lease.leave()
-        finally:  # not before: another thread that closes the box would not leave the lock
-            self.memory.not_before_close(lease)
+        finally:
+            if not (lease.is_held or lease.is_leaving):  # else a close of the box leaves it
+                self.memory.not_before_close(lease)
 
     def __enter__(self) -> Self:
         self.acquire()

@@ -9,6 +9,7 @@ import sys
 import threading
 import weakref
 from contextlib import suppress
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -17,8 +18,9 @@ import smbox
 import smbox.directory
 import smbox.paths.pair
 import smbox.paths.threads
-from smbox.errors import ConfigError, PeerLostError
+from smbox.errors import ConfigError, PeerLostError, RequestTimeoutError
 from smbox.lease import Lease
+from smbox.region import Region
 from smbox.roster import Roster
 
 X = np.ones(12, np.float32)
@@ -136,6 +138,23 @@ def test_a_box_that_closes_while_another_thread_leaves_its_places_has_left_them(
     monkeypatch.setattr(Lease, "leave", leave_late)
     end(box, member, lock)
     assert smbox.join(other, "run").count == 1
+    other.lock("l").acquire(timeout_s=0.0)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RequestTimeoutError("late")])
+@pytest.mark.parametrize("at", [(Lease, "leave"), (Region, "fetch_and_op")])
+def test_a_lock_whose_release_did_not_end_is_left_when_its_box_closes(
+    team, monkeypatch, at, error
+):
+    """It stayed taken for its lease."""
+    box, other = team.box(), team.box()
+    lock = box.lock("l")
+    lock.acquire()
+    with monkeypatch.context() as during:
+        during.setattr(*at, Mock(side_effect=error))
+        with pytest.raises((KeyboardInterrupt, RequestTimeoutError)):
+            lock.release()
+    box.close()
     other.lock("l").acquire(timeout_s=0.0)
 
 
