@@ -213,3 +213,18 @@ def test_a_child_forked_while_the_box_closes_may_register_what_its_close_ends(te
     box.before_close(1, fork)
     box.close()
     assert status == [0]
+
+
+def test_an_interrupted_close_leaves_its_lock_for_the_lease_at_most(team, monkeypatch):
+    box = team.box()
+    box.lock("door", lease_s=0.2).acquire()
+
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Lease, "leave", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            box.close()
+    with team.box().lock("door", timeout_s=60.0):
+        pass
