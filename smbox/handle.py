@@ -209,11 +209,8 @@ class Handle(Tracked, Generic[T]):
         limit_s = self._limit_s(timeout_s)
         self.check_not_over()
         try:
-            while not self.is_done:
-                before = self.work.progress()
-                self.is_done = self.work.advance(time.monotonic() + limit_s)
-                if timeout_s is not None or self.work.progress() == before:
-                    break
+            if not self.is_done:
+                self.is_done = self.work.drive(limit_s, restarts=timeout_s is None)
         except NestedCallError:
             raise
         except SmboxError as error:

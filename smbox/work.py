@@ -93,6 +93,17 @@ class Work:
         """
         raise NotImplementedError
 
+    def drive(self, timeout_s: float, *, restarts: bool) -> bool:
+        """Advance until a timeout, which restarts, if wanted, as long as there is progress.
+
+        Returns and raises as ``advance``.
+        """
+        while True:
+            before = self.progress()
+            is_done = self.advance(time.monotonic() + timeout_s)
+            if is_done or not restarts or self.progress() == before:
+                return is_done
+
     def mark_reported(self) -> None:
         """Note that a call raises the error of this request: no flush raises it too."""
 

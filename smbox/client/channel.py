@@ -208,7 +208,6 @@ class Channel(ThreadQueue[Transfer]):
                 if not transport.send(encode_request(message)):
                     break
                 message.copies += 1
-                message.incarnation = message.incarnation or flight.incarnation
                 unsent.popleft()
         return transport
 
@@ -229,6 +228,7 @@ class Channel(ThreadQueue[Transfer]):
             facts = {} if reply.error is None else reply.error.facts
             self._parked = {name: facts[name] for name in HOLDER_FACTS if name in facts}
             # Progress: the node works on it, and has not begun again.
+            message.incarnation = message.incarnation or flight.incarnation
             goes_on = message.op is Op.CREATE and message.incarnation == flight.incarnation
             self.completed += (message.copies == 1 or goes_on) and not self._parked
         elif reply.status is Status.GAP:

@@ -22,7 +22,6 @@ class Flight:
 
     Attributes:
         node: the node's WELCOME, with its limits; None before the first.
-        incarnation: the node's; 0 before the first WELCOME.
         ids: generates the ids of requests.
         messages: numbered messages without a reply, in order.
         unsent: those of them that must be sent on the present connection.
@@ -31,7 +30,6 @@ class Flight:
 
     def __init__(self) -> None:
         self.node: Welcome | None = None
-        self.incarnation = 0
         self.ids = itertools.count(1)
         self.messages: deque[Message] = deque()
         self.unsent: deque[Message] = deque()
@@ -39,6 +37,11 @@ class Flight:
         self._pending: Message | None = None  # made, and waits until it may be in flight
         self._next = 1  # the number of the next change
         self._credit = 0  # source bytes, from the last reply; 0: those of WELCOME
+
+    @property
+    def incarnation(self) -> int:
+        """The node's; 0 before the first WELCOME."""
+        return 0 if self.node is None else self.node.incarnation
 
     @property
     def acknowledged(self) -> int:
@@ -163,7 +166,7 @@ class Flight:
             self._next = node.applied + 1
         elif not (node.resumed and self.acknowledged <= node.applied < self._next):
             raise SessionExpiredError("the node has forgotten this client", outcome="unknown")
-        self.node, self.incarnation = node, node.incarnation
+        self.node = node
         self._settle(node.applied)
 
     def _settle(self, applied: int) -> None:

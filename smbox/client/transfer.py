@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any, cast
 
 import numpy as np
@@ -25,7 +24,7 @@ class Message(Request, eq=False, kw_only=True):
         copied_nbytes: bytes that the node copies for it: the reply, and the sources of a batch
             with a reply.
         copies: how often it was sent.
-        incarnation: of the node that it was sent to first.
+        incarnation: of the node that said first that it works on it; 0: none has.
         transfer: set when it is put in flight, as is ``first``.
         first: its first unit.
     """
@@ -212,11 +211,7 @@ class Call(Transfer):
             SmboxError: the node refused the request.
         """
         try:
-            is_moving = True
-            while is_moving:
-                before = self.progress()
-                is_done = self.advance(time.monotonic() + timeout_s)
-                is_moving = restarts and not is_done and self.progress() > before
+            self.drive(timeout_s, restarts=restarts)
         finally:
             if not self.is_done:
                 self.cancel()
