@@ -251,3 +251,32 @@ def test_a_second_close_shares_nothing(worker, center):
     one.optimizer.close(exchange=False)
     one.optimizer.close()
     np.testing.assert_array_equal(center(box), start())
+
+
+def test_another_inner_optimizer_continues_from_the_center(worker, center, run):
+    box = ModelBox()
+    one, other = worker(box, workers=2), worker(box, number=1, workers=2)
+    one.run(3)
+    other.run(3)
+    one.optimizer.close()
+    shared = center(box)
+    asgd = torch.optim.ASGD([one.x], lr=0.01, t0=0)
+    with EASGD(asgd, box, run, workers=2) as optimizer:
+        assert optimizer.rank == one.optimizer.rank
+        np.testing.assert_array_equal(one.values(), shared)
+        one.x.grad = torch.ones_like(one.x)
+        optimizer.step()
+        assert optimizer.state[one.x]["ax"].shape == one.x.shape
+        other.run(1)
+    assert not np.array_equal(center(box), shared)
+
+
+def test_a_model_that_was_shared_before_leaves_that_memory(run):
+    model = torch.nn.Linear(2, 1).share_memory()
+    shared = model.weight.detach()  # as the process has it that starts the workers
+    first = shared.clone()
+    with EASGD(torch.optim.SGD(model.parameters(), lr=0.1), ModelBox(), run, workers=1) as opt:
+        model(torch.ones(1, 2)).sum().backward()
+        opt.step()
+    assert not torch.equal(model.weight, first)
+    assert torch.equal(shared, first)
