@@ -162,6 +162,12 @@ def test_the_state_of_a_plain_optimizer_sets_the_one_inside():
     with pytest.raises(KeyError):
         adam(network()).load_state_dict(opt.state_dict())
     adam(network()).load_state_dict(opt.state_dict()["inner"])  # as the docs say
+    opt.finish()
+    adam(network()).load_state_dict(opt.inner.state_dict())
+    weight = weights(model)
+    train(model, opt.inner)  # as a library does that got it back
+    assert opt.state[next(model.parameters())]["step"] == 3
+    assert weights(model).tolist() != weight.tolist()
 
 
 def test_a_group_takes_the_state_of_a_plain_optimizer(run_ranks):

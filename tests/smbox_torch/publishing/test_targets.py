@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import smbox
-from smbox_torch import Publisher, Subscriber
+from smbox_torch import EASGD, Publisher, Subscriber
 
 pytestmark = pytest.mark.shares
 
@@ -29,6 +29,18 @@ def published(box, name, state) -> None:
 
 def values(state) -> list[list[float]]:
     return [tensor.unique().tolist() for tensor in state.values()]
+
+
+def test_a_module_is_published_and_filled_as_its_wrapped_optimizer_keeps_it(box, name):
+    model, target = nn.Linear(3, 2), nn.Linear(3, 2)
+    with Publisher(box, name, nn.DataParallel(model).module) as publisher:
+        sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+        with EASGD(sgd, box, f"{name}.run", workers=1) as optimizer:
+            model(torch.ones(3)).sum().backward()
+            optimizer.step()
+            publisher.publish()
+            Subscriber(box, name).pull(into=target)
+            assert torch.equal(target.weight, model.weight)
 
 
 def test_a_module_takes_values_in_its_own_type(box, name):
