@@ -56,9 +56,16 @@ def check(accelerator: Accelerator) -> None:
 def number(accelerator: Accelerator) -> None:
     """Give this process the number of its rank; it still reads batches of its own."""
     world = World.from_env(os.environ)
-    for state in (PartialState(), accelerator.state):
-        state.process_index = world.rank
-        state.local_process_index = world.local_rank
+    state = PartialState()
+    for each in (state, accelerator.state):
+        each.process_index = world.rank
+        each.local_process_index = world.local_rank
+    for name, index in (
+        ("on_main_process", world.rank),
+        ("on_local_main_process", world.local_rank),
+    ):
+        if index:  # alone, a process runs all functions, also those of the main process
+            setattr(state, name, lambda _: lambda *_, **__: None)
     loading = accelerator.dataloader_config
     if loading.data_seed is not None:
         loading.data_seed += world.rank  # else all workers would read the same batches
