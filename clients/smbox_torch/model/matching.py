@@ -16,8 +16,8 @@ __all__ = ["Names", "counterparts", "in_order", "names_of", "namesakes"]
 Names = Mapping[int, tuple[str, ...]]
 """The known names of tensors, by id; a tied tensor has several."""
 
-WRAPPERS: Final = frozenset({"module", "_orig_mod"})
-"""Parts that DistributedDataParallel and torch.compile add to names, at any depth."""
+WRAPPERS: Final = frozenset({"module", "_orig_mod", "_forward_module"})
+"""Parts that DistributedDataParallel, torch.compile and Fabric add to names, at any depth."""
 
 
 def names_of(optimizer: torch.optim.Optimizer, model: torch.nn.Module | None) -> Names:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from smbox.errors import ConfigError
 from smbox_torch.model.strides import match_gradients, match_state
 
 __all__ = ["HookedOptimizer"]
@@ -30,6 +31,12 @@ class HookedOptimizer(torch.optim.Optimizer):
     def __init_subclass__(cls) -> None:
         """Wrap the methods that a subclass defines, so that no subclass can omit the hooks."""
         super().__init_subclass__()
+        if cls.__bases__[0].__name__ == "_FabricOptimizer":
+            # Its methods would read the wrapper's attributes, but set those of another object.
+            raise ConfigError(
+                "Fabric would imitate the wrapper, and lose its state: wrap the optimizer"
+                " that fabric.setup returns"
+            )
         own = vars(cls)
         if "state_dict" in own:
             cls.state_dict = _saving(own["state_dict"])  # type: ignore[method-assign]

@@ -74,7 +74,7 @@ def test_buffers_have_names_too():
     assert found[id(model.running_var)] is other.running_var
 
 
-@pytest.mark.parametrize("ours", ["", "module.", "_orig_mod.", "module._orig_mod."])
+@pytest.mark.parametrize("ours", ["", "module.", "_forward_module.", "module._orig_mod."])
 @pytest.mark.parametrize("theirs", ["", "module.", "_orig_mod.", "_orig_mod.module."])
 def test_wrappers_of_models_do_not_matter(ours: str, theirs: str):
     own = [torch.zeros(2), torch.ones(2)]
