@@ -158,7 +158,7 @@ class Hogwild(JoinedOptimizer):
             raise ConfigError(
                 "the model was changed after the optimizer was wrapped, which overwrote the"
                 " shared model of all workers: load the model before wrapping, or load a"
-                " checkpoint by load_state_dict of the wrapped optimizer"
+                " checkpoint by load_state_dict of the wrapped optimizer alone"
             )
         self._has_begun = True
 

@@ -203,6 +203,19 @@ def test_a_checkpoint_that_is_loaded_after_the_first_step_restores_nothing(box: 
     assert one.member.progress == 2
 
 
+def test_a_worker_that_does_not_restore_must_not_load_the_model_beside_its_state(box: Box):
+    (first, one), (second, two) = worker(box), worker(box)
+    with one, two:
+        saved = one.state_dict() | {"origin": "an earlier run"}
+        for parameters, optimizer in ((first, one), (second, two)):
+            with torch.no_grad():
+                parameters[0].fill_(1)
+            optimizer.load_state_dict(saved)
+        step(one, first, 0)
+        with pytest.raises(ConfigError, match="of the wrapped optimizer alone"):
+            step(two, second, 0)
+
+
 def test_no_step_is_done_while_another_worker_restores(box: Box, monkeypatch):
     monkeypatch.setattr(phase, "RESTORE_TIMEOUT_S", 0.05)
     parameters, optimizer = worker(box)
