@@ -15,6 +15,7 @@ from smbox_torch import needed  # noqa: F401 - first: it says what is missing
 
 if TYPE_CHECKING:  # the same names as _HOMES, for checkers and editors
     from smbox_torch.adapter import as_array
+    from smbox_torch.averaging.equal_gradients import EqualGradientsWarning
     from smbox_torch.averaging.parameter_server import ParameterServer
     from smbox_torch.averaging.ring_all_reduce import RingAllReduce
     from smbox_torch.averaging.sync_group import SyncGroup
@@ -59,6 +60,7 @@ __all__ = [
     "CommunicationWarning",
     "Dogwild",
     "Downpour",
+    "EqualGradientsWarning",
     "FlatParameters",
     "Hogwild",
     "HogwildPP",
@@ -97,6 +99,7 @@ _HOMES: Final = {
     "CommunicationWarning": "optimizer.torch_group",
     "Dogwild": "hogwild.dogwild",
     "Downpour": "downpour.downpour",
+    "EqualGradientsWarning": "averaging.equal_gradients",
     "FlatParameters": "model.flat",
     "Hogwild": "hogwild.hogwild",
     "HogwildPP": "hogwild.hogwild_pp",

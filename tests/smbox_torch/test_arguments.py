@@ -80,6 +80,7 @@ OTHERS = {
     *("BoxOptimizer", "FlatParameters", "Scalars", "Topology", "as_array", "connect"),
     *(
         "CommunicationWarning",
+        "EqualGradientsWarning",
         "SlowExchangeWarning",
         "StabilityWarning",
         "Stats",

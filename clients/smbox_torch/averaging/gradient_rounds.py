@@ -25,6 +25,7 @@ from typing import Any
 import torch
 
 from smbox.errors import ConfigError, WorkerLostError
+from smbox_torch.averaging.equal_gradients import FirstGradient
 from smbox_torch.averaging.equal_state import EqualState
 from smbox_torch.averaging.mean import Follow, Mean
 from smbox_torch.model.module_slots import ModuleSlots
@@ -69,6 +70,7 @@ class GradientRounds:
         self.weight = 1.0
         self.enabled = True
         self.equal_state = EqualState(optimizer, model)
+        self._first = FirstGradient(self._parameters)
         self._averaged: list[Callable[[], torch.Tensor | None]] | None = None
         self.steps = 0
         self._is_open = self._is_broken = False
@@ -120,11 +122,15 @@ class GradientRounds:
             )
         if self._ready is not None:
             with nullcontext() if self._stream is None else torch.cuda.stream(self._stream):
-                self._mean.take(self._ready)
+                self._take(self._ready)
             self._missing.discard(self._ready)
         device = parameter.device
         self._stream = torch.cuda.current_stream(device) if parameter.is_cuda else None
         self._ready = index
+
+    def _take(self, index: int) -> None:
+        self._first.take(index)
+        self._mean.take(index)
 
     def _demand_own_process(self) -> None:
         if os.getpid() != self._pid:
@@ -165,7 +171,7 @@ class GradientRounds:
         try:
             with torch.no_grad():
                 for index in sorted(self._missing):
-                    self._mean.take(index)
+                    self._take(index)
                 self._missing.clear()
                 self._ready = None
                 self._mean.finish()
@@ -182,6 +188,7 @@ class GradientRounds:
         ended_s = time.perf_counter()
         self.recorder.exchange(took_s=ended_s - self._started_s, nbytes=self._mean.nbytes)
         self.recorder.waited(ended_s - finishing_s)
+        self._first.compare(self._mean.ranks)
 
     def stepped(self) -> None:
         """Count a step with these gradients."""

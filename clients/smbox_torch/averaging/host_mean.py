@@ -93,6 +93,7 @@ class HostMean:
         self._first_rank = world.rank_of(0)
         self.is_any_due = False
         self._present: list[int] = []  # ranks that have batches left
+        self.ranks = 0
         self.nbytes = 2 * sum(bucket.limit - bucket.first for bucket in self._buckets)
         self._reduced = self._written = self._base = self._joins = 0
         self._all_used = bytes([1] * count)
@@ -146,6 +147,7 @@ class HostMean:
             joins = [word >> STEPS_BITS for word in self.rendezvous.counters(JOINED)]
             self._present = [rank for rank, n in enumerate(joins) if n == min(joins)]
             self.is_any_due = is_any_due(dues, self._present)
+            self.ranks = len(self._present)
         self.rows.reduce(self._reduced - self._base, self.rank)
         if self._reduced + 1 - self._base == len(self._buckets):
             # Read this before the others continue: they would write the next round's flags.

@@ -29,12 +29,14 @@ class Mean(Protocol):
 
     Attributes:
         nbytes: bytes that a round transfers for this rank, both directions.
+        ranks: after ``finish``, how many ranks had batches in the round; 0 before the first.
         is_any_due: after ``finish``, whether a rank requested a comparison; the same on all.
         can_repeat: whether ``finish`` and ``compare`` may be called again after an error. If
             not, nothing tells which part of its round this rank has already done.
     """
 
     nbytes: int
+    ranks: int
     is_any_due: bool
     can_repeat: bool
 

@@ -180,7 +180,7 @@ class SummedMean:
         self._table: torch.Tensor | None = None
         self._is_leader: bool | None = None
         self.is_any_due = self.can_repeat = False
-        self.nbytes = by.nbytes(self._flats)
+        self.ranks, self.nbytes = 0, by.nbytes(self._flats)
 
     def begin(self, weight: float, *, due: int) -> None:
         """Begin a round."""
@@ -202,8 +202,7 @@ class SummedMean:
             raise _in_another_step(table)
         dues = [int(each) for each in table[:, DUE].tolist()]
         self.is_any_due = is_any_due(dues, _present(table))
-        weight = self._row[WEIGHT].item()
-        self._by.total(wide, weight)
+        self._by.total(wide, self._row[WEIGHT].item())
         total = table[:, WEIGHT].sum().item()
         for flat, summed in zip(self._flats, wide, strict=True):
             if total != 1.0:
@@ -211,6 +210,7 @@ class SummedMean:
             if summed is not flat:
                 flat.copy_(summed)
         counted = table[table[:, WEIGHT] != 0]
+        self.ranks = len(counted)
         self._views.hand_out(counted[:, FLAGS:].any(dim=0).tolist())
         if self._state.memory.numel():
             self._by.share(self._state.memory, int((table[:, WEIGHT] != 0).int().argmax()))

@@ -16,7 +16,7 @@ from smbox_torch.averaging.gradient_rounds import GradientRounds
 class Leader:
     """The mean of a rank whose loop did the most steps, alone."""
 
-    nbytes, is_any_due, can_repeat, leads = 0, False, True, True
+    nbytes, ranks, is_any_due, can_repeat, leads = 0, 1, False, True, True
 
     def __init__(self) -> None:
         self.dues: list[int] = []
