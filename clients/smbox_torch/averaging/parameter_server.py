@@ -15,6 +15,7 @@ backward.
 
 from __future__ import annotations
 
+import os
 from types import TracebackType
 from typing import Any, Unpack
 
@@ -29,14 +30,20 @@ from smbox_torch.averaging.optimizer import AveragingOptimizer
 from smbox_torch.averaging.summed_mean import SummedMean
 from smbox_torch.boxes import BoxLike
 from smbox_torch.checks import seconds
+from smbox_torch.model.buffers import float_buffers
 from smbox_torch.optimizer.options import BoxOptions
 from smbox_torch.optimizer.wrapper import BoxOptimizer
 from smbox_torch.workers.launch import continues, launch_of
+from smbox_torch.workers.phase import Phase, of_this_start
+from smbox_torch.world import World
 
 __all__ = ["ParameterServer"]
 
 BARRIER_TIMEOUT_S = 300.0
 """Longest wait for the slowest worker."""
+
+Copies = list[tuple[torch.Tensor, torch.Tensor]]
+"""Tensors, each with a copy of its values."""
 
 
 class ParameterServer(BoxOptimizer, AveragingOptimizer):
@@ -75,6 +82,7 @@ class ParameterServer(BoxOptimizer, AveragingOptimizer):
             raise ConfigError("gradient sums have a fixed dtype: leave out wire=")
         parameters, frozen = averaged(optimizer)
         timeout_s = seconds("timeout_s", timeout_s)
+        own = _copies(optimizer, options.get("model"))
         super().__init__(optimizer, box, name, **options)
         self._own = None  # all workers have the same parameters
         self._frozen = frozen
@@ -83,6 +91,8 @@ class ParameterServer(BoxOptimizer, AveragingOptimizer):
         )
         launch, steps = self._progress.get().tolist()
         self.steps = self._shared_steps = steps if continues(launch) else 0
+        if own and not launch:
+            self._renew(own)
         self._is_in_order = True
         self._sums = BoxSum(box, name, self.team, timeout_s=timeout_s)
         model = options.get("model")
@@ -97,6 +107,24 @@ class ParameterServer(BoxOptimizer, AveragingOptimizer):
             recorder=self.recorder,
             demand=self._begin_round,
         )
+
+    def _renew(self, own: Copies) -> None:
+        """After a restart, replace initial parameters, as the center has them, by a checkpoint.
+
+        Nobody has put a center since the run began. So the first worker puts what its script
+        has loaded before wrapping; the others take it.
+        """
+        key = f"{of_this_start(self.name)}.{World.from_env(os.environ).worker_restart}"
+        with Phase(self.box, key).restoring() as is_mine:
+            if is_mine:
+                for tensor, values in own:
+                    tensor.detach().copy_(values)
+                for center in self._centers():
+                    for buffer, region in center:
+                        region.put(buffer.load())
+        for center in self._centers():
+            center.take()
+        self._remember()
 
     def _begin_round(self) -> None:
         """Raise if this rank cannot take part; the round detects a changed model."""
@@ -143,3 +171,13 @@ class ParameterServer(BoxOptimizer, AveragingOptimizer):
         """Copy the parameters (and buffers), which are equal on all workers, into a model."""
         self._share_rest()
         super().center_into(model)
+
+
+def _copies(optimizer: torch.optim.Optimizer, model: torch.nn.Module | None) -> Copies:
+    """Copy parameters and buffers in a worker that was restarted; else return nothing."""
+    world = World.from_env(os.environ)
+    if not (world.restart or world.worker_restart):
+        return []
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    buffers = [] if model is None else float_buffers(model)
+    return [(tensor, tensor.detach().clone()) for tensor in (*parameters, *buffers)]

@@ -19,8 +19,8 @@ torch.set_num_threads(1)
 WAIT_S = 60.0
 
 
-def worker(box, rank: int, workers: int) -> ParameterServer:
-    sgd = torch.optim.SGD([torch.nn.Parameter(torch.ones(3))], lr=0.1)
+def worker(box, rank: int, workers: int, value: float = 1.0) -> ParameterServer:
+    sgd = torch.optim.SGD([torch.nn.Parameter(torch.full((3,), value))], lr=0.1)
     settings = {"workers": workers, "timeout_s": WAIT_S, "lease_s": WAIT_S}
     return ParameterServer(sgd, box, "run", rank=rank, **settings)
 
@@ -60,6 +60,24 @@ def test_all_workers_begin_at_the_steps_of_the_center(
     assert [one.steps for one in again] == [steps, steps]
     for one in again:
         one.close(exchange=False)
+
+
+@pytest.mark.parametrize("kind", ["SMBOX_RESTART_COUNT", "SMBOX_WORKER_RESTART_COUNT"])
+def test_a_restart_begins_with_what_the_script_loaded(monkeypatch, kind: str):
+    """Without a saved state, the center has only the initial parameters."""
+    for name, value in ("RANK", "0"), ("WORLD_SIZE", "2"), ("RUN_ID", "one"):
+        monkeypatch.setenv(f"SMBOX_{name}", value)
+    box = ModelBox()
+    for value in (2.0, 3.0):  # the second restart loads another checkpoint
+        running = [worker(box, rank, 2) for rank in range(2)]
+        train(running, 1)
+        for one in running:
+            one.close(exchange=False)
+        monkeypatch.setenv(kind, str(int(value)))
+        again = [worker(box, rank, 2, value + rank) for rank in range(2)]
+        for one in again:
+            assert one.param_groups[0]["params"][0].tolist() == [value] * 3
+            one.close(exchange=False)
 
 
 def test_another_launch_does_not_count_who_came_to_an_earlier_one(monkeypatch):
