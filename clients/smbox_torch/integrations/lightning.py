@@ -16,6 +16,7 @@ from smbox_torch.world import World
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer
+    from lightning.pytorch.callbacks import BatchSizeFinder, LearningRateFinder
     from lightning.pytorch.strategies import SingleDeviceStrategy, Strategy
     from lightning.pytorch.utilities import rank_zero_only
 except ModuleNotFoundError as error:
@@ -77,11 +78,17 @@ class BoxCallback(Callback):
         """Wrap the optimizers, before Lightning loads a checkpoint.
 
         Raises:
-            ConfigError: the strategy is one for several devices; nothing was changed.
+            ConfigError: the strategy is one for several devices, or the Trainer searches a
+                learning rate or batch size; nothing was changed.
         """
         strategy = trainer.strategy
         if not isinstance(strategy, SingleDeviceStrategy):
             raise ConfigError('a worker must be a Trainer with devices=1 and strategy="auto"')
+        if any(isinstance(c, BatchSizeFinder | LearningRateFinder) for c in trainer.callbacks):
+            raise ConfigError(
+                "the trial steps of a search (Tuner, LearningRateFinder, BatchSizeFinder) would"
+                " be steps of the run: search in a Trainer without this callback"
+            )
         self.leave()  # what an earlier fit joined
         self._center, self._has_finished = None, False
         algorithm, box, name, options = self._wrap

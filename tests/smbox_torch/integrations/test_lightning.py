@@ -104,7 +104,15 @@ def test_only_rank_0_shows_progress_a_summary_and_results(run: Callable[..., Non
     run(begin + SHOWS, "lightning")
 
 
-PARALLEL = """
+REFUSED = """
+from lightning.pytorch.callbacks import LearningRateFinder
+
+with smbox.local("64MiB") as box, pytest.raises(smbox.ConfigError, match="trial steps of a"):
+    callback = BoxCallback(EASGD, box, "run", workers=1)
+    trainer = Trainer(accelerator="cpu", logger=False, enable_checkpointing=False,
+                      enable_progress_bar=False, enable_model_summary=False,
+                      callbacks=[LearningRateFinder(), callback])
+    trainer.fit(Model(), torch.utils.data.DataLoader(torch.ones(1, 2)))
 os.environ.update(SMBOX_RANK="1", SMBOX_WORLD_SIZE="2")
 with smbox.local("64MiB") as box, pytest.raises(smbox.ConfigError, match='strategy="auto"'):
     callback = BoxCallback(EASGD, box, "run", workers=smbox.join(box, "run", rank=1))
@@ -115,7 +123,7 @@ with smbox.local("64MiB") as box, pytest.raises(smbox.ConfigError, match='strate
 """
 
 
-def test_a_strategy_for_several_devices_is_refused_at_every_rank(run: Callable[..., None]):
-    """Its rank cannot be set, so every worker would save."""
+def test_a_search_and_a_strategy_for_several_devices_are_refused(run: Callable[..., None]):
+    """The rank of such a strategy cannot be set, so every worker would save."""
     begin, _, _ = WORKERS.partition("class Cuts")
-    run(begin + PARALLEL, "lightning")
+    run(begin + REFUSED, "lightning")
