@@ -18,7 +18,7 @@ from smbox.region import Region
 
 
 class Batch:
-    """Many small changes, sent in few round trips when the ``with`` block ends, in order.
+    """Many small changes, added in a ``with`` block, and sent in few round trips at its end.
 
     Each change is checked when it is added. Its arrays must not be modified until the block
     has ended; arrays that are not contiguous are copied when they are added. An array that a
@@ -41,7 +41,7 @@ class Batch:
         self._timeout_s = timeout_s
         self._operations: list[Operation] = []
         self._written: list[tuple[int, int]] = []  # memory that changes write, sorted
-        self._is_over = False
+        self._is_over: bool | None = None  # before the block
 
     def put(self, region: Region, x: Any) -> None:
         """Add a ``Region.put`` of ``x`` to the batch."""
@@ -73,8 +73,8 @@ class Batch:
         return old
 
     def _add(self, operation: Operation, x: Any) -> None:
-        if self._is_over:
-            raise ConfigError("the batch has been sent; begin another one")
+        if self._is_over is not False:
+            raise ConfigError("a batch takes changes inside its with block only: begin one")
         shares = self._paths.shares(operation)  # raises if a node is lost
         self._note_written(operation, x)
         for share in shares:
@@ -110,6 +110,7 @@ class Batch:
         return len(self._operations)
 
     def __enter__(self) -> Self:
+        self._is_over = bool(self._is_over)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -120,8 +121,7 @@ class Batch:
         """
         is_sent, self._is_over = self._is_over, True
         if kind is None and len(self) and not is_sent:
-            changes = Changes("batch", None, self._operations)
-            self._paths.finish(changes, self._timeout_s)
+            self._paths.finish(Changes("batch", None, self._operations), self._timeout_s)
 
 
 def _span(array: NDArray[Any]) -> tuple[int, int]:

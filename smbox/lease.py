@@ -140,7 +140,7 @@ class Lease:
         self.values: tuple[int, ...] = (0,) * (row.shape[1] - 2)
         self._beats = 0
         self._renewed_s = -math.inf
-        self._lost = "this process has not taken the place"
+        self._lost = "this object has not acquired the lock, or joined the run"
         self.is_leaving = self._is_closed = False
         self._owner = os.getpid()
         self._mutex = Mutex()

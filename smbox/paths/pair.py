@@ -2,7 +2,7 @@
 
 The paths are opened on demand, in each process. A forked child drops the inherited paths and
 opens its own on first use. Pickled, a pair is its settings; a process opens one pair for all
-the pickles of equal settings that it loads.
+the pickles of equal settings that it loads, and keeps it.
 """
 
 from __future__ import annotations
@@ -214,23 +214,25 @@ class PathPair(Exclusive):
             opened.control.abandon()
 
     def __reduce__(self) -> tuple[Callable[..., PathPair], tuple[object, ...]]:
-        """Pickle the settings."""
-        return shared, (self.config, self._opener)
+        """Pickle the settings, and the uuid of the memory that they lead to."""
+        return shared, (self.config, self._opener, self._uuid)
 
 
 _PAIRS: weakref.WeakSet[PathPair] = weakref.WeakSet()
-_SHARED: weakref.WeakValueDictionary[tuple[ClientConfig, Opener], PathPair] = (
-    weakref.WeakValueDictionary()
-)
+_SHARED: dict[tuple[ClientConfig, Opener, bytes], PathPair] = {}
 _SHARED_MUTEX = threading.Lock()
 
 
-def shared(config: ClientConfig, opener: Opener) -> PathPair:
-    """Return this process's pair of these settings, for an object pickled elsewhere."""
+def shared(config: ClientConfig, opener: Opener, uuid: bytes) -> PathPair:
+    """Return this process's pair of these settings, for an object pickled elsewhere.
+
+    The pair stays open for later objects: each task of a pool loads its own. Objects of another
+    memory at the same address have another ``uuid``, and get another pair.
+    """
     with _SHARED_MUTEX:
-        found = _SHARED.get((config, opener))
+        found = _SHARED.get((config, opener, uuid))
         if found is None or found.is_closed:
-            found = _SHARED[config, opener] = PathPair(config, opener)
+            found = _SHARED[config, opener, uuid] = PathPair(config, opener)
         return found
 
 

@@ -89,6 +89,20 @@ def test_no_verb_reaches_another_memory(place, transport):
     assert counter.value == 0
 
 
+def test_copies_from_either_memory_work_in_one_process(place):
+    """A copy from the new memory raised PeerLostError while one from the old memory lived."""
+    held = Held(place.box())
+    old_box, old = pickle.loads(pickle.dumps((held.box, held.region)))
+    with old_box:
+        assert (old.get() == 1).all()
+        begin_anew(place)
+        new_box, new = pickle.loads(pickle.dumps((box := place.box(), box.attach("r"))))
+        with new_box:
+            assert not new.get().any()
+        with pytest.raises(PeerLostError):
+            old.get()
+
+
 @pytest.mark.parametrize("transport", ["shm", "tcp"])
 def test_a_node_that_was_killed_is_the_same(place, transport):
     held = Held(place.box(transport))

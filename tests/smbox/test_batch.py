@@ -38,14 +38,18 @@ def test_each_change_has_its_own_op_and_scale(box):
     assert region.get().tolist() == [9, 10]
 
 
+def put_all(box, *changes, **more):
+    with box.batch(**more) as batch:
+        for region, x in changes:
+            batch.put(region, x)
+
+
 def test_what_does_not_fit_is_told_at_once(box):
     region = box.create("some", shape=(4,))
     with pytest.raises(ConfigError, match="number of seconds"):
         box.batch(timeout_s=np.nan)
-    batch = box.batch()
-    batch.put(region, np.ones(4, np.float32))
-    with pytest.raises(LayoutMismatchError), batch:
-        batch.put(region, np.ones(5, np.float32))
+    with pytest.raises(LayoutMismatchError):
+        put_all(box, (region, np.ones(4, np.float32)), (region, np.ones(5, np.float32)))
     assert region.version == 0
 
 
@@ -53,10 +57,8 @@ def test_a_region_of_another_memory_is_told_at_once_and_nothing_is_sent(box):
     region = box.create("some", shape=(4,))
     with solo_boxes() as opener, solo_box(opener) as other:
         foreign = other.create("some", shape=(4,))
-        batch = box.batch()
-        batch.put(region, np.ones(4, np.float32))
-        with pytest.raises(PeerLostError, match="in another memory"), batch:
-            batch.put(foreign, np.ones(4, np.float32))
+        with pytest.raises(PeerLostError, match="in another memory"):
+            put_all(box, (region, np.ones(4, np.float32)), (foreign, np.ones(4, np.float32)))
     assert region.version == 0
 
 
@@ -162,6 +164,17 @@ def test_a_batch_is_sent_once(box):
         batch.put(region, np.ones(4, np.float32))
 
 
+def test_a_batch_takes_nothing_outside_its_block(box):
+    """It took changes that were never sent."""
+    region = box.create("some", shape=(4,))
+    batch = box.batch()
+    with pytest.raises(ConfigError, match="inside its with block"):
+        batch.put(region, np.ones(4, np.float32))
+    with batch:
+        batch.accumulate(region, np.ones(4, np.float32))
+    assert region.get().tolist() == [1] * 4
+
+
 def test_a_batch_whose_block_failed_is_never_sent(box):
     region = box.create("some", shape=(4,))
     with suppress(ZeroDivisionError), box.batch() as batch:
@@ -174,23 +187,18 @@ def test_a_batch_whose_block_failed_is_never_sent(box):
 
 def test_a_failure_stops_no_other_change(box):
     freed, region = box.create("freed", shape=(4,)), box.create("some", shape=(4,))
-    batch = box.batch()
-    batch.put(region[:2], np.ones(2, np.float32))
-    batch.put(freed, np.ones(4, np.float32))
-    batch.put(region[2:], np.ones(2, np.float32))
     box.free(freed)
-    with pytest.raises(RegionFreedError), batch:
-        pass
+    two = np.ones(2, np.float32)
+    with pytest.raises(RegionFreedError):
+        put_all(box, (region[:2], two), (freed, np.ones(4, np.float32)), (region[2:], two))
     assert region.get().tolist() == [1, 1, 1, 1]
 
 
 def test_a_batch_that_timed_out_tells_what_it_did(box, held):
     one, two = box.create("one", shape=(2,)), box.create("two", shape=(2,))
     ones = np.ones(2, np.float32)
-    batch = box.batch(timeout_s=0.01)
-    batch.accumulate(one, ones)
-    with held(two), pytest.raises(RequestTimeoutError) as caught, batch:
-        batch.accumulate(two, ones)
+    with held(two), pytest.raises(RequestTimeoutError) as caught:
+        put_all(box, (one, ones), (two, ones), timeout_s=0.01)
     assert caught.value.facts["outcome"] == caught.value.handle.outcome() == "partial"
     assert caught.value.facts["timeout_s"] == 0.01
     assert one.get().tolist() == [1, 1]

@@ -123,6 +123,8 @@ def test_a_holder_that_comes_late_learns_that_it_lost_the_lock(box):
         late.release()
     assert next_one.is_held
     next_one.check()
+    with pytest.raises(LeaseLostError, match="has not acquired the lock"):
+        lock_of(box).release()
     next_one.release()
 
 

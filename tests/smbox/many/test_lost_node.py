@@ -125,8 +125,8 @@ def test_a_node_that_comes_back_empty_has_lost_its_part_for_good(team):
     assert regions[0][:4].get().tolist() == [0, 0, 0, 0]
     fresh = team.box()
     for lost in (regions[0], single):
-        with pytest.raises(PeerLostError) as caught:
-            fresh.batch().put(lost, X)  # told before the batch ends
+        with fresh.batch() as batch, pytest.raises(PeerLostError) as caught:
+            batch.put(lost, X)  # told before the batch ends
         assert caught.value.facts["node"] == 1
     for each in (box, fresh):
         with pytest.raises(PeerLostError) as caught:

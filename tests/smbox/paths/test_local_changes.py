@@ -18,14 +18,17 @@ def test_a_failed_change_of_a_batch_keeps_none_of_the_others(box, region):
     for each in (gone, gone_too):
         box.free(each)
     counter = box.create("count", shape=(1,), dtype="int64")
-    batch = box.batch()
-    batch.accumulate(counter, np.array([1]))
-    batch.put(gone, np.zeros(4, np.float32))
-    batch.accumulate(counter, np.array([2]))
-    batch.put(gone_too, np.zeros(4, np.float32))
-    batch.accumulate(region, ONES)
-    with pytest.raises(RegionFreedError, match="gone"), batch:  # the first one
-        pass
+
+    def send():
+        with box.batch() as batch:
+            batch.accumulate(counter, np.array([1]))
+            batch.put(gone, np.zeros(4, np.float32))
+            batch.accumulate(counter, np.array([2]))
+            batch.put(gone_too, np.zeros(4, np.float32))
+            batch.accumulate(region, ONES)
+
+    with pytest.raises(RegionFreedError, match="gone"):  # the first one
+        send()
     assert counter.get().tolist() == [3]
     assert (region.get() == 2).all()
 

@@ -127,6 +127,16 @@ def test_pickles_of_equal_settings_share_one_pair():
     assert pickle.loads(pickle.dumps(paths)) is not one
 
 
+def test_the_pair_of_pickles_stays_open():
+    """Each task of a pool connected anew, until the node had no room for channels."""
+    travelled = pickle.dumps(PathPair(CONFIG, open_fake))
+    for _ in range(2):
+        pickle.loads(travelled).data()
+        gc.collect()
+    pickle.loads(travelled).close()
+    assert logs() == [(["bye", "close"], ["bye", "close"])]
+
+
 def test_a_pair_that_nobody_has_is_forgotten():
     found = weakref.ref(PathPair(CONFIG, open_fake))
     gc.collect()
