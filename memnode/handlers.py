@@ -66,7 +66,8 @@ def attach(context: Context, _channel: Channel, request: Request) -> Reply:
         return reply_to(request, body=describe(context.registry.locate(body.address)))
     region = context.registry.find(body.kind, body.name)
     if region is None:
-        raise RegionNotFoundError("no region has this name; see `smbox ls`", name=body.name)
+        message = "no region has this name; see `smbox ls`. Counters: box.counter"
+        raise RegionNotFoundError(message, name=body.name)
     return reply_to(request, body=describe(region))
 
 
