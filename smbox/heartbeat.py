@@ -14,6 +14,7 @@ import os
 import threading
 import time
 from contextlib import suppress
+from multiprocessing.util import Finalize, register_after_fork
 from typing import Final
 
 from msgspec.structs import replace
@@ -266,3 +267,4 @@ def _reset() -> None:
 
 
 os.register_at_fork(after_in_child=_reset)
+register_after_fork(_leave_all, lambda leave: Finalize(None, leave, exitpriority=0))

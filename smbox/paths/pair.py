@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import atexit
 import os
-import threading
 import weakref
 from collections.abc import Callable
+from multiprocessing.util import Finalize, register_after_fork
 from typing import Any, TypeVar
 
 from smbox.address import GlobalAddress
@@ -220,7 +220,6 @@ class PathPair(Exclusive):
 
 _PAIRS: weakref.WeakSet[PathPair] = weakref.WeakSet()
 _SHARED: dict[tuple[ClientConfig, Opener, bytes], PathPair] = {}
-_SHARED_MUTEX = threading.Lock()
 
 
 def shared(config: ClientConfig, opener: Opener, uuid: bytes) -> PathPair:
@@ -229,16 +228,13 @@ def shared(config: ClientConfig, opener: Opener, uuid: bytes) -> PathPair:
     The pair stays open for later objects: each task of a pool loads its own. Objects of another
     memory at the same address have another ``uuid``, and get another pair.
     """
-    with _SHARED_MUTEX:
-        found = _SHARED.get((config, opener, uuid))
-        if found is None or found.is_closed:
-            found = _SHARED[config, opener, uuid] = PathPair(config, opener)
-        return found
+    found = _SHARED.setdefault((config, opener, uuid), PathPair(config, opener))
+    if found.is_closed:
+        found = _SHARED[config, opener, uuid] = PathPair(config, opener)
+    return found
 
 
 def _abandon_all() -> None:
-    global _SHARED_MUTEX  # noqa: PLW0603 - another thread may have held it at the fork
-    _SHARED_MUTEX = threading.Lock()
     for pair in list(_PAIRS):
         pair.abandon()
 
@@ -253,3 +249,5 @@ def _close_all() -> None:
 
 os.register_at_fork(after_in_child=_abandon_all)
 atexit.register(_close_all)
+# Children that multiprocessing forks run no exit functions of their parent, or none at all.
+register_after_fork(_close_all, lambda close: Finalize(None, close, exitpriority=-1))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import time
+from functools import partial
 
 import pytest
 
@@ -148,6 +150,22 @@ def test_a_script_that_ends_leaves_without_a_word(place, transport):
         _, error = there.process.communicate("end\n", timeout=WAIT_S)
         assert (there.process.returncode, error) == (0, "")
         assert (here.count, here.missing()) == (1, [])
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_a_child_that_multiprocessing_forks_leaves_and_closes_its_boxes(place, transport):
+    """It runs no exit functions: its rank stayed taken, and the node kept its channels."""
+    box = place.box(transport)
+    context, sessions = multiprocessing.get_context("fork"), box.stats()["sessions"]
+    member = partial(smbox.join, box, "run", lease_s=600.0)
+    child = context.Process(target=member, kwargs={"rank": 1})
+    with member(rank=0) as here:
+        child.start()
+        child.join(WAIT_S)
+        assert child.exitcode == 0
+        assert (here.count, here.missing()) == (1, [])
+        assert [each.rank for each in here.members()] == [0]
+    assert box.stats()["sessions"] <= sessions + 1
 
 
 @pytest.mark.parametrize("transport", ["shm", "tcp"])
