@@ -12,10 +12,12 @@ from typing import Final
 
 import torch
 
+from smbox_torch.averaging.buckets import LOW_PRECISION
+
 __all__ = ["EqualGradientsWarning", "FirstGradient"]
 
 ROUNDINGS: Final = 4.0
-"""Distance at which a mean of equal numbers still equals them, in units of their rounding."""
+"""Rounding errors of a mean of equal numbers, besides one for each rank."""
 
 
 class EqualGradientsWarning(UserWarning):
@@ -23,22 +25,28 @@ class EqualGradientsWarning(UserWarning):
 
 
 class FirstGradient:
-    """A rank's own gradient in its first round, of its largest parameter.
+    """A rank's own gradient of its largest parameter, in the first round that shows something.
+
+    A gradient of zeros (the first one of LoRA) or with infinite values (the first ones of a
+    GradScaler) may be equal on other batches, too: the next round is compared instead.
 
     Args:
         parameters: those whose gradients are averaged.
+
+    Attributes:
+        is_over: whether no round is compared any more.
     """
 
     def __init__(self, parameters: Sequence[torch.Tensor]) -> None:
         self._parameters = parameters
         self._index = max(range(len(parameters)), key=lambda index: parameters[index].numel())
         self._own: torch.Tensor | None = None
-        self._is_over = False
+        self.is_over = False
 
     def take(self, index: int) -> None:
         """Keep the gradient of a parameter, if it is the one; called before it is averaged."""
         gradient = self._parameters[index].grad
-        if not self._is_over and index == self._index and gradient is not None:
+        if not self.is_over and index == self._index and gradient is not None:
             self._own = gradient.detach().clone()
 
     def compare(self, ranks: int) -> None:
@@ -48,10 +56,16 @@ class FirstGradient:
             ranks: number of ranks that had batches in the round.
         """
         mean, own = self._parameters[self._index].grad, self._own
-        self._own, self._is_over = None, True
-        if ranks == 1 or own is None or mean is None or not own.any():
+        self._own = None
+        self.is_over |= ranks == 1
+        if self.is_over or own is None or mean is None:
             return
-        rtol = ROUNDINGS * torch.finfo(own.dtype).eps
+        if not own.any() or not own.isfinite().all():
+            return
+        self.is_over = True
+        # 16-bit gradients are averaged in 32 bits, so their mean is rounded only once.
+        summed = torch.float32 if own.dtype in LOW_PRECISION else own.dtype
+        rtol = (ROUNDINGS + ranks) * torch.finfo(summed).eps
         if torch.allclose(own, mean, rtol=rtol, atol=0.0):
             warnings.warn(
                 f"the first gradients of {ranks} ranks are equal: they read the same batches,"

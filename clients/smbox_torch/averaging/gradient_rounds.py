@@ -237,6 +237,7 @@ class GradientRounds:
         is_leader = self._mean.is_leader()
         if is_leader is None:
             return False
+        self._first.is_over = True  # what is averaged below are no gradients
         weight, self.weight = self.weight, float(is_leader)
         try:
             self._share(self._parameters)

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from smbox_torch import EqualGradientsWarning, ParameterServer, SyncGroup
+from smbox_torch.averaging.equal_gradients import FirstGradient
 from smbox_torch.averaging.optimizer import AveragingOptimizer
 from smbox_torch.world import World
 
@@ -89,3 +90,43 @@ def test_nor_a_rank_alone(worlds, wrap: Wrap):
 
 def test_nor_ranks_without_a_gradient_that_could_differ(worlds, wrap: Wrap):
     assert told(worlds(1, 2), wrap, lambda *_: torch.zeros(4, 3)) == []
+
+
+def test_nor_ranks_whose_first_gradients_overflow(worlds, wrap: Wrap):
+    """As with a GradScaler; they may be infinite whatever the batch."""
+    inputs = torch.full((2, 4, 3), 1e30) + torch.tensor([0.0, 1e29])[:, None, None]
+    assert told(worlds(1, 2), wrap, lambda rank, _: inputs[rank]) == []
+
+
+def test_the_first_gradients_that_could_differ_count(worlds, wrap: Wrap):
+    messages = told(worlds(1, 2), wrap, lambda _, step: torch.full((4, 3), step * 1.7))
+    assert len(messages) == 2
+
+
+def compare(own: torch.Tensor, mean: torch.Tensor, ranks: int) -> None:
+    """Compare a gradient with a mean."""
+    parameter = torch.nn.Parameter(torch.zeros_like(own))
+    first = FirstGradient([parameter])
+    parameter.grad = own
+    first.take(0)
+    parameter.grad = mean
+    first.compare(ranks)
+
+
+def test_the_rounding_of_many_ranks_hides_nothing():
+    own = torch.linspace(1, 2, 1000)
+    total = torch.zeros_like(own)
+    for _ in range(64):
+        total += own
+    with pytest.warns(EqualGradientsWarning, match="of 64 ranks"):
+        compare(own, total / 64, 64)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_makes_no_other_batches_equal(dtype: torch.dtype):
+    own = torch.ones(1, dtype=dtype)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        compare(own, own + torch.finfo(dtype).eps, 2)
+    with pytest.warns(EqualGradientsWarning):
+        compare(own, own.clone(), 2)
