@@ -7,6 +7,7 @@ This adapter makes only rank 0 accelerate's main process, which prints and saves
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 import smbox_torch.workers.connecting
 from smbox.box import Box
@@ -65,10 +66,21 @@ def number(accelerator: Accelerator) -> None:
         ("on_local_main_process", world.local_rank),
     ):
         if index:  # alone, a process runs all functions, also those of the main process
-            setattr(state, name, lambda _: lambda *_, **__: None)
+            setattr(state, name, _for_another_process)
     loading = accelerator.dataloader_config
     if loading.data_seed is not None:
         loading.data_seed += world.rank  # else all workers would read the same batches
     if loading.dispatch_batches is None:
         # Else only process 0 would read an IterableDataset, and send the others nothing.
         loading.dispatch_batches = False
+
+
+def _for_another_process(
+    function: Callable[..., object] | None = None,  # noqa: ARG001 - accelerate's name
+) -> Callable[..., None]:
+    """Decorate a function that only another process runs."""
+    return _nothing
+
+
+def _nothing(*_: object, **__: object) -> None:
+    """Do nothing; no lambda, which would keep accelerate's state from being pickled."""

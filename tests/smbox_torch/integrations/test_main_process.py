@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 TRACKERS = """
-import os
-from accelerate import Accelerator
+import os, pickle
+from accelerate import Accelerator, PartialState
 from accelerate.state import AcceleratorState
 from accelerate.tracking import GeneralTracker
 from smbox_torch.integrations.accelerate import number
@@ -31,14 +31,16 @@ def lines_of(rank):
     accelerator.log({"loss": 0.5})
     accelerator.on_main_process(lambda: lines.append("called"))()
     accelerator.on_local_main_process(lambda: lines.append("local"))()
+    PartialState().on_main_process(function=lines.append)("by name")
+    pickle.dumps(PartialState())  # as for the processes of a loader
     accelerator.end_training()
     return [*lines]
 
 lines = []
-assert lines_of(0) == ["begun", 0.5, "called", "local"]
+assert lines_of(0) == ["begun", 0.5, "called", "local", "by name"]
 assert lines_of(1) == []
 assert lines_of(2) == ["local"]
-assert lines_of(0) == ["begun", 0.5, "called", "local"]
+assert lines_of(0) == ["begun", 0.5, "called", "local", "by name"]
 """
 
 
