@@ -13,7 +13,7 @@ from smbox.testing.model_box import ModelBox
 from smbox_torch import EASGD, SyncGroup
 
 def step(optimizer, x):
-    x.grad = torch.ones(1)
+    x.grad = torch.ones(1) + rank
     optimizer.step()
 
 with warnings.catch_warnings(record=True) as seen:
