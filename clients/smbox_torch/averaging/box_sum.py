@@ -150,6 +150,10 @@ class BoxSum:
         self.meet("added")
         return torch.from_numpy(rows.get())
 
+    def last(self) -> int:
+        """Return a number of the last start that did a round, as ``Meeting.last``."""
+        return self._meeting("added").last()
+
     @property
     def _turn(self) -> int:
         return self._round % TURNS

@@ -54,6 +54,14 @@ class Meeting:
             self._met = number
         return missing
 
+    def last(self) -> int:
+        """Return the token of the last workers that have all come; 0 if some never did.
+
+        0 also while workers of a later start have come, and others have not.
+        """
+        first, *others = self._region.get()[:, 0].tolist()
+        return 0 if any(token != first for token in others) else int(first)
+
     def wait(self, missing: int, timeout_s: float) -> bool:
         """Wait until as many rows may have come as were missing; False: the wait timed out."""
         try:

@@ -91,10 +91,10 @@ class ParameterServer(BoxOptimizer, AveragingOptimizer):
         )
         launch, steps = self._progress.get().tolist()
         self.steps = self._shared_steps = steps if continues(launch) else 0
-        if own and not launch:
-            self._renew(own)
         self._is_in_order = True
         self._sums = BoxSum(box, name, self.team, timeout_s=timeout_s)
+        if own and not launch and (last := self._sums.last()):
+            self._renew(own, last)
         model = options.get("model")
         buffers = buffers_of(model)
         mean = SummedMean(parameters, buffers, self._sums)
@@ -108,13 +108,14 @@ class ParameterServer(BoxOptimizer, AveragingOptimizer):
             demand=self._begin_round,
         )
 
-    def _renew(self, own: Copies) -> None:
+    def _renew(self, own: Copies, last: int) -> None:
         """After a restart, replace initial parameters, as the center has them, by a checkpoint.
 
         Nobody has put a center since the run began. So the first worker puts what its script
-        has loaded before wrapping; the others take it.
+        has loaded before wrapping; the others take it. All are restarted: ``last`` is the start
+        that did a round before, and if there is none, a worker may wait with the initial ones.
         """
-        key = f"{of_this_start(self.name)}.{World.from_env(os.environ).worker_restart}"
+        key = f"{of_this_start(self.name)}.{last}"
         with Phase(self.box, key).restoring() as is_mine:
             if is_mine:
                 for tensor, values in own:

@@ -80,6 +80,22 @@ def test_a_restart_begins_with_what_the_script_loaded(monkeypatch, kind: str):
             one.close(exchange=False)
 
 
+def test_a_worker_that_was_restarted_before_any_step_joins_those_that_wait(monkeypatch):
+    """Their number of restarts may stay different."""
+    for name, value in ("RANK", "0"), ("WORLD_SIZE", "2"), ("RUN_ID", "one"):
+        monkeypatch.setenv(f"SMBOX_{name}", value)
+    box = ModelBox()
+    for restart, value in enumerate((2.0, 3.0)):  # the second time both are restarted
+        running = []
+        for rank in range(2):
+            monkeypatch.setenv("SMBOX_WORKER_RESTART_COUNT", str(restart + rank))
+            running.append(worker(box, rank, 2, value + 5 * rank))
+            assert running[rank].param_groups[0]["params"][0].tolist() == [value] * 3
+        train(running, 1)
+        for one in running:
+            one.close(exchange=False)
+
+
 def test_another_launch_does_not_count_who_came_to_an_earlier_one(monkeypatch):
     for name, value in ("RANK", "0"), ("WORLD_SIZE", "2"), ("TORCHELASTIC_RUN_ID", "one"):
         monkeypatch.setenv(name, value)
