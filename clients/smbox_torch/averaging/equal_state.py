@@ -122,9 +122,10 @@ def check_equal(digests: Mapping[int, int]) -> None:
         names = " and ".join(map(str, ranks))
         raise ConfigError(
             f"rank {names} has other parameters, another order of them, another optimizer state"
-            " or another learning rate than the other ranks: build, load and change the model,"
-            " and step schedulers, equally on all ranks, or load it before the optimizer is"
-            " wrapped; restart, or resume from a checkpoint",
+            " or another learning rate than the other ranks: build, load and change the model"
+            " equally on all ranks, or load it before the optimizer is wrapped; change the"
+            " learning rate after equal numbers of steps, and let no rank end an inner loop"
+            " earlier than the others; restart, or resume from a checkpoint",
             ranks=ranks,
             digests=dict(sorted(digests.items())),
         )

@@ -178,7 +178,10 @@ class GradientViews:
             view.zero_()
             return False
         if gradient.is_sparse:
-            raise ConfigError("sparse gradients cannot be averaged here: use sparse=False")
+            raise ConfigError(
+                "sparse gradients cannot be averaged here: use sparse=False, or an algorithm"
+                " that accepts them (Hogwild, EASGD, Downpour)"
+            )
         if gradient.dtype != view.dtype or gradient.shape != view.shape:
             raise ConfigError(
                 "a parameter was converted or replaced after the optimizer was wrapped:"

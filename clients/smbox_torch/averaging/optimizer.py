@@ -46,7 +46,6 @@ class AveragingOptimizer(WrappedOptimizer):
     """
 
     steps: int = 0
-    workers: int
 
     _rounds: GradientRounds
     _model: torch.nn.Module | None = None

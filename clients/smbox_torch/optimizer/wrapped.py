@@ -44,11 +44,14 @@ class WrappedOptimizer(HookedOptimizer):
     Attributes:
         inner: the inner optimizer.
         rank: rank of this worker, as set by the launcher; 0 without a launcher.
+        workers: number of workers of the run; a subclass sets it.
 
     Raises:
         TypeError: an argument is not an optimizer or not a model.
         ConfigError: the optimizer's step needs a closure (LBFGS), or it is a wrapper itself.
     """
+
+    workers: int = 1
 
     _given: int | None = None
     """Checksum of the initial values of the model, until the first step."""
@@ -137,7 +140,7 @@ class WrappedOptimizer(HookedOptimizer):
             self._own.check()
         if self._may_warn:
             self._may_warn = False
-            warn_if_both_communicate()
+            warn_if_both_communicate(self.workers)
         if not self._are_others_equal:
             self._demand_equal_others()
             self._are_others_equal = True

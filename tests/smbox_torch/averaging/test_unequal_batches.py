@@ -9,6 +9,8 @@ import uuid
 import pytest
 import torch
 
+from smbox.errors import ConfigError
+from smbox_torch import SyncGroup
 from smbox_torch.workers.sampling import distributed_sampler
 from smbox_torch.world import World
 
@@ -73,6 +75,27 @@ def test_a_rank_that_finished_has_not_died(preloaded: str, way: str):
 def test_a_rank_that_an_error_ended_has_not_finished(preloaded: str):
     told, _ = run(preloaded, "error")
     assert told.startswith("WorkerLostError rank 1 has left"), told
+
+
+def test_ranks_whose_inner_loops_end_at_different_steps_learn_it(run_ranks):
+    """As by an early stop of PPO, before the learning rate of the next update."""
+
+    def train(world: World, group: SyncGroup, weight: torch.Tensor) -> None:
+        for update in range(2):
+            group.param_groups[0]["lr"] = 0.1 / (1 + update)
+            for _ in range(1 + world.rank):
+                group.zero_grad()
+                (weight.square().sum() * (1 + world.rank)).backward()
+                group.step()
+
+    def work(world: World) -> None:
+        weight = torch.nn.Parameter(torch.ones(20))
+        group = SyncGroup(torch.optim.SGD([weight]), world=world, timeout_s=LONG_S)
+        with pytest.raises(ConfigError, match="no rank end an inner loop earlier"):
+            train(world, group, weight)
+        group.close()
+
+    run_ranks(2, work)
 
 
 @pytest.mark.parametrize("size", [10, 12, 13])
