@@ -155,6 +155,8 @@ def _copying(
             with suppress(RegionFreedError):
                 context.registry.free(copy.address)
             raise
+        finally:
+            range_lock.release()
     return copy.address
 
 

@@ -53,13 +53,10 @@ class StripeBusy(Exception):
     def facts(self) -> dict[str, object]:
         """Return the stripe and the pid of its holder, as facts of an error.
 
-        The pid is 0 unless a commit of the stripe is in progress: readers record no pid, and
-        the last writer of a closed stripe is not its holder.
+        The pid is 0 unless a writer holds the stripe: readers record no pid.
         """
-        row = self.region.table[self.stripe]
-        pid = 0
-        if int(row[Stripe.SEQUENCE]) & Stripe.OPEN:
-            pid = journal.living_pid(self.region.node, int(row[Stripe.WRITER]))
+        holder = int(self.region.table[self.stripe, Stripe.HOLDER])
+        pid = journal.living_pid(self.region.node, holder) if holder else 0
         return {"region": self.region.spec.name, "stripe": self.stripe, "holder_pid": pid}
 
 
@@ -98,7 +95,9 @@ def run_orders(
 
 
 def clear_obstacle(region: MappedRegion, result: int, stripe: int, locks: LockFile) -> None:
-    """Recover the stripe that stopped a commit or a read, or raise the error of the result.
+    """Let a commit or a read go on that a stripe stopped, or raise the error of its result.
+
+    An open stripe is recovered. A locked one is taken over if its holder has died.
 
     Raises:
         StripeBusy, RegionFreedError, LayoutMismatchError, SegmentError, PeerLostError: as
@@ -106,17 +105,14 @@ def clear_obstacle(region: MappedRegion, result: int, stripe: int, locks: LockFi
     """
     if result == Result.DONE:
         return  # the library paused so that Python can handle signals
-    if result == Result.OPEN:
+    if result == Result.BUSY and not region.table[stripe, Stripe.HOLDER]:
+        return  # it has been unlocked meanwhile
+    if result in (Result.BUSY, Result.OPEN):
         recover_stripe(region, stripe, locks)
         return
-    if result == Result.BUSY:
-        raise StripeBusy(region, stripe)
     region.check_usable()
-    if result == Result.BAD_ORDER:
-        name = region.spec.name
-        raise LayoutMismatchError("kernel, range or operand does not fit", region=name)
     locks.check_own()
-    raise SegmentError("the node's lock file refuses a lock", region=region.spec.name)
+    raise LayoutMismatchError("kernel, range or operand does not fit", region=region.spec.name)
 
 
 def recover_stripe(region: MappedRegion, stripe: int, locks: LockFile) -> None:
@@ -127,13 +123,12 @@ def recover_stripe(region: MappedRegion, stripe: int, locks: LockFile) -> None:
         SegmentError: the journal slot is missing or names another stripe; the stripe stays
             open, so that nobody uses its torn bytes.
     """
-    byte = region.lock_byte(stripe)
-    if not locks.try_lock(byte):
-        raise StripeBusy(region, stripe)
     try:
+        if not region.try_lock(stripe, locks):
+            raise StripeBusy(region, stripe)
         recover_held(region, stripe)
-    finally:
-        locks.unlock(byte)
+    finally:  # an interrupt may come as soon as it is locked
+        region.unlock(stripe, locks)
 
 
 def recover_held(region: MappedRegion, stripe: int) -> None:
@@ -180,7 +175,7 @@ def sweep_slot(node: str, slot_id: int, locks: LockFile, channels: ChannelTable)
     Args:
         node: name of the memory node; this process owns its memory.
         slot_id: id of the slot.
-        locks: an open lock file that only the caller uses.
+        locks: a holder of locks that only the caller uses.
         channels: the node's channels.
 
     Returns:
@@ -190,24 +185,20 @@ def sweep_slot(node: str, slot_id: int, locks: LockFile, channels: ChannelTable)
     Raises:
         SegmentError: the slot is damaged, or a region cannot be mapped; the slot stays.
     """
-    byte = journal.alive_byte(slot_id)
-    if not locks.try_lock(byte):
+    if locks.is_alive(slot_id):
         return False
     try:
-        try:
-            slot = journal.attach_slot(node, slot_id)
-        except NoSegmentError:
-            unlink(layout.building_name(node, slot_id))  # it was not complete
-            return False
-        ring = ring_needed(slot)
-        channels.pinned_rings.add(ring)
-        is_recovered = _recover_all(node, slot_words(slot), locks, channels)
-        if is_recovered:
-            slot.unlink()
-            channels.release_ring(ring)
-        return is_recovered
-    finally:
-        locks.unlock(byte)
+        slot = journal.attach_slot(node, slot_id)
+    except NoSegmentError:
+        unlink(layout.building_name(node, slot_id))  # it was not complete
+        return False
+    ring = ring_needed(slot)
+    channels.pinned_rings.add(ring)
+    is_recovered = _recover_all(node, slot_words(slot), locks, channels)
+    if is_recovered:
+        slot.unlink()
+        channels.release_ring(ring)
+    return is_recovered
 
 
 def _recover_all(

@@ -1,14 +1,12 @@
 """Journal slots: the data with which recovery undoes or completes a writer's last commit.
 
 Each writer has one slot: the node, and each thread of a local client. The slot outlives its
-process. The writer holds a lock byte as long as it lives, so others can test whether it is
-alive.
+process. Its id is that of the writer's lock file, so others can test whether it is alive.
 """
 
 from __future__ import annotations
 
 import re
-import secrets
 from contextlib import closing, suppress
 from typing import Any, Final, Self
 
@@ -17,7 +15,7 @@ from numpy.typing import NDArray
 
 from smbox.errors import SegmentError, SystemLimitError
 from smbox.memory import layout, orders, process
-from smbox.memory.layout import LockByte, Slot, SlotState
+from smbox.memory.layout import Slot, SlotState
 from smbox.memory.locks import LockFile
 from smbox.memory.orders import Block
 from smbox.memory.segment import NoSegmentError, Segment, create_filled, listing
@@ -52,7 +50,8 @@ class Writer:
         words = slot_words(segment)
         self.slot_id = int(words[Slot.ID])
         self.order = Block(orders.ORDER_NBYTES)
-        self.ref = orders.block_of(orders.address_of(words), locks.fd, block_nbytes).ref
+        fields = orders.address_of(words), locks.word.address, block_nbytes
+        self.ref = orders.block_of(*fields).ref
         native = library.load()
         self.short: Any = native.short.smbox_commit
         self.long: Any = native.long.smbox_commit
@@ -66,7 +65,7 @@ class Writer:
             OutOfMemoryError: no room for the slot.
         """
         locks = LockFile(node)  # garbage collection closes it if this fails
-        slot_id = _new_id(locks)
+        slot_id = locks.id
         name = layout.slot_name(node, slot_id)
         while True:
             # A node that starts removes incomplete segments.
@@ -91,18 +90,6 @@ def slot_words(segment: Segment) -> NDArray[np.uint64]:
     return segment.words(0, Slot.WORDS)
 
 
-def _new_id(locks: LockFile) -> int:
-    while True:
-        slot_id = secrets.randbits(59) | 1
-        if locks.try_lock(alive_byte(slot_id)):
-            return slot_id
-
-
-def alive_byte(slot_id: int) -> int:
-    """Return the lock byte that the slot's writer holds as long as it lives."""
-    return LockByte.SLOTS + slot_id
-
-
 def slot_ids(node: str) -> list[int]:
     """List the ids of a node's slots, of living and of dead writers, also incomplete ones."""
     prefixes = (layout.name_of(node, "slot."), layout.name_of(node, "building."))
@@ -114,7 +101,7 @@ def is_alive(node: str, slot_id: int) -> bool:
     """Return whether the slot's writer lives."""
     try:
         with closing(LockFile(node)) as locks:
-            return locks.is_held(alive_byte(slot_id))
+            return locks.is_alive(slot_id)
     except SegmentError:
         return False
 

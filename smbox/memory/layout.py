@@ -3,7 +3,7 @@
 One memory node NAME owns these POSIX shared-memory objects (all of mode 0600):
 
     smbox.NAME.node              superblock: owner of the memory, high-water mark
-    smbox.NAME.locks             empty file; one OFD lock byte per stripe, slot and node
+    smbox.NAME.locks             empty file: an OFD lock byte of the node and of each holder
     smbox.NAME.region.OFFSET     one region: header page, stripe table, data
     smbox.NAME.slot.ID           one writer's journal slot: header page, undo areas
     smbox.NAME.channels          applied numbers of the remote channels, one row each
@@ -23,7 +23,7 @@ from typing import Final
 from smbox.dtypes import TABLE
 
 PREFIX: Final = "smbox."
-FORMAT_NUMBER: Final = 4  # version of the meaning of the words
+FORMAT_NUMBER: Final = 5  # version of the meaning of the words
 PAGE_NBYTES: Final = 4096
 WORD_NBYTES: Final = 8
 
@@ -120,6 +120,7 @@ class Stripe:
     WORDS: Final = NBYTES // WORD_NBYTES
     SEQUENCE: Final = 0
     WRITER: Final = 1  # id of the journal slot of the last writer
+    HOLDER: Final = 2  # id of who has locked the stripe, or 0
     OPEN: Final = 1  # bit of the sequence word: a commit is in progress, or its writer died
     COMMITS_SHIFT: Final = 16
 
@@ -199,10 +200,10 @@ CHANNEL_ROWS: Final = 4096
 
 
 class LockByte:
-    """Bytes of ``smbox.NAME.locks``; addresses of stripes lie below 2**48."""
+    """Bytes of ``smbox.NAME.locks``."""
 
     NODE: Final = 1 << 60  # held by the node that owns the memory
-    SLOTS: Final = 1 << 61  # + slot id, below 2**60: held while the slot's writer lives
+    HOLDERS: Final = 1 << 61  # + id of a holder of locks, below 2**60: held while it lives
 
 
 _NUMBERS: Final = sorted(

@@ -1,14 +1,18 @@
-"""Byte locks of a memory node, as Linux open-file-description locks.
+"""Who holds locks of a memory node, and who of them lives.
 
-An OFD lock belongs to an open file, not to a process or thread: each writer opens its own. The
-kernel releases the lock when the last descriptor of the open file is closed. A killed holder
-therefore blocks nobody, as it would with a POSIX semaphore.
+The lock of a stripe is a word of shared memory with the id of its holder: it needs no system
+call. A holder is an open lock file. While it lives, it has locked the byte of its id there:
+an open-file-description lock of Linux, which belongs to the open file, not to a process or
+thread. The kernel releases it when the last descriptor of the open file is closed. A killed
+holder therefore blocks nobody, as it would with a POSIX semaphore: whoever finds the byte free
+takes over the lock of the stripe. Ids are random and not used again.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import secrets
 import struct
 import threading
 import weakref
@@ -16,6 +20,7 @@ from typing import Final
 
 from smbox.errors import PeerLostError
 from smbox.memory import layout
+from smbox.memory.orders import Block
 from smbox.memory.segment import open_trusted
 
 # struct flock of 64-bit Linux: type, whence, start, length, pid (0 for OFD locks)
@@ -28,13 +33,15 @@ _OPENING: Final = threading.RLock()
 
 
 class LockFile:
-    """One open file description of a node's lock file. Threads must not share it.
+    """A holder of locks: one open file of a node's lock file. Threads must not share it.
 
-    In a forked child the file is closed. The child may be inside a call of its parent, if a
-    signal handler forked it: then no lock can be taken any more.
+    In a forked child the file is closed, and the holder has no id. The child may be inside a
+    call of its parent, if a signal handler forked it: then no lock can be taken any more.
 
     Attributes:
         fd: the descriptor; -1: closed.
+        word: the id, for the native library; 0: closed.
+        ref: the address of the id, as an argument of a native function.
 
     Args:
         node: name of the memory node.
@@ -48,12 +55,23 @@ class LockFile:
         owner = os.getpid()
         with _OPENING:
             self.fd = open_trusted(layout.name_of(node, "locks"), os.O_CREAT if create else 0)
-            # Garbage collection closes the file too: a slot that it locked then counts as dead.
+            # Garbage collection closes the file too: the holder then counts as dead.
             self._closing = weakref.finalize(self, os.close, self.fd)
             self._closing.atexit = False
+            self.word = Block(8)
+            self.ref = self.word.ref
+            while not self.id:
+                number = secrets.randbits(59) | 1
+                if self.try_lock(layout.LockByte.HOLDERS + number):
+                    self.word.words[0] = number
             _OPEN.add(self)
         if os.getpid() != owner:  # a signal handler has forked meanwhile
             self.close()
+
+    @property
+    def id(self) -> int:
+        """The id, odd and below 2**59; 0: closed."""
+        return self.word.words[0]
 
     def check_own(self) -> None:
         """Raise PeerLostError in a forked child whose parent has opened this file."""
@@ -75,12 +93,6 @@ class LockFile:
             return False
         return True
 
-    def unlock(self, byte: int, count: int = 1) -> None:
-        """Release ``count`` bytes from ``byte``."""
-        if self.fd >= 0:
-            request = _FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, byte, count, 0)
-            fcntl.fcntl(self.fd, fcntl.F_OFD_SETLK, request)
-
     def is_held(self, byte: int) -> bool:
         """Return whether another open file holds the lock of this byte; raises as above."""
         self.check_own()
@@ -88,8 +100,13 @@ class LockFile:
         answer = fcntl.fcntl(self.fd, fcntl.F_OFD_GETLK, request)
         return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
 
+    def is_alive(self, holder: int) -> bool:
+        """Return whether a holder lives; raises as above."""
+        return holder == self.id or self.is_held(layout.LockByte.HOLDERS + holder)
+
     def close(self) -> None:
         """Close the file; its locks end with its last descriptor (a forked child's too)."""
+        self.word.words[0] = 0
         self.fd = -1
         self._closing()
 
@@ -97,21 +114,12 @@ class LockFile:
 def _close_all() -> None:
     """Close the parent's lock files in a forked child: the locks must end with the parent.
 
-    A child that a signal handler forked may return into a commit, which has the number of a
-    file. So the numbers are given to a file that refuses locks, not to the next one opened.
+    A child that a signal handler forked may return into a call of its parent. The call ends
+    there, because its holder has no id.
     """
     _OPENING.release()
-    files = [each for each in _OPEN if each.fd >= 0]
-    try:
-        nothing = os.open(os.devnull, os.O_RDONLY)
-    except OSError:  # too many open files
-        for locks in files:
-            locks.close()
-    else:
-        for locks in files:
-            os.dup2(nothing, locks.fd, inheritable=False)
-            locks.fd = -1
-        os.close(nothing)
+    for locks in list(_OPEN):
+        locks.close()
 
 
 os.register_at_fork(

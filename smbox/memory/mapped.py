@@ -16,6 +16,7 @@ from smbox.address import OFFSET_MAX
 from smbox.errors import RegionFreedError, SegmentError
 from smbox.memory import layout, orders, region_header
 from smbox.memory.layout import STRIPE_NBYTES, RegionHeader, RegionState, Stripe
+from smbox.memory.locks import LockFile
 from smbox.memory.region_header import RegionSpec
 from smbox.memory.segment import NoSegmentError, Segment, Word, no_room, room_nbytes
 from smbox.native import library
@@ -32,7 +33,7 @@ class MappedRegion:
     Attributes:
         spec: description of the region.
         address: its global address.
-        offset: of the address within the node; the lock byte of the first stripe.
+        offset: of the address within the node.
         words: of the header.
         state: a value of ``RegionState``.
         table: ``u64[stripes, 8]``, one row for each stripe.
@@ -73,7 +74,6 @@ class MappedRegion:
             orders.address_of(self.data),
             self.nbytes,
             self.address,
-            self.offset,
             STRIPE_NBYTES,
             self.dtype_code,
             self.spec.consistency,
@@ -104,9 +104,25 @@ class MappedRegion:
         """View the data in the region's shape and dtype."""
         return self.data.view(self.spec.dtype.numpy).reshape(self.spec.shape)
 
-    def lock_byte(self, stripe: int) -> int:
-        """Return the lock byte of a stripe: the offset of its first byte within the node."""
-        return self.offset + stripe * STRIPE_NBYTES
+    def try_lock(self, stripe: int, locks: LockFile) -> bool:
+        """Lock a stripe, also one whose holder has died; return False if another one lives.
+
+        Raises:
+            PeerLostError: this is a forked child, and ``locks`` its parent's.
+        """
+        locks.check_own()
+        holder = int(self.table[stripe, Stripe.HOLDER])
+        if holder == locks.id:
+            return True
+        return not (holder and locks.is_alive(holder)) and self._take(stripe, holder, locks.id)
+
+    def unlock(self, stripe: int, locks: LockFile) -> None:
+        """Unlock a stripe if ``locks`` has locked it."""
+        self._take(stripe, locks.id, 0)
+
+    def _take(self, stripe: int, holder: int, to: int) -> bool:
+        row = orders.address_of(self.table[stripe])
+        return bool(library.load().short.smbox_take(row, holder, to) == orders.Result.DONE)
 
     def check_usable(self) -> None:
         """Raise RegionFreedError if the region was freed."""

@@ -55,7 +55,7 @@ class Result(IntEnum):
     OPEN = 2
     FREED = 3
     BAD_ORDER = 4
-    LOCK_FAILED = 5
+    NOT_OWN = 5
 
 
 def address_of(array: NDArray[Any]) -> int:

@@ -44,7 +44,7 @@ class Reader:
         done: bytes, or rows, that the last read has copied; a stopped read continues there.
 
     Args:
-        locks: an open lock file that only this thread uses.
+        locks: a holder of locks that only this thread uses.
     """
 
     __slots__ = ("_block", "_locks", "_long", "_short", "done")
@@ -73,7 +73,7 @@ class Reader:
             block.bytes, 0, region.block.address, first, limit, address_of(out), code, done
         )
         read = self._short if nbytes <= SHORT_NBYTES else self._long
-        result = read(block.ref, self._locks.fd)
+        result = read(block.ref, self._locks.ref)
         self.done = block.words[READING_DONE]
         return result == _DONE and self.done == nbytes
 
@@ -136,7 +136,7 @@ class Reader:
         rows = first, first, address_of(places), count, row_nbytes, to, code, 0
         orders.write_reading(block.bytes, 0, region.block.address, *rows)
         read = self._short if count * row_nbytes <= SHORT_NBYTES else self._long
-        while read(block.ref, self._locks.fd) != _DONE:
+        while read(block.ref, self._locks.ref) != _DONE:
             self._clear(region)
 
     def dot(
@@ -186,11 +186,9 @@ class Reader:
 class RangeLock:
     """Locks of all stripes of a range.
 
-    Locks belong to an open file: they do not exclude a commit that uses the same open file.
-
     Args:
         region: the region.
-        locks: an open lock file that the caller uses for no commits.
+        locks: a holder of locks that the caller uses for no commits.
         first: byte of its data.
         limit: byte after the last one, above ``first``.
 
@@ -217,7 +215,7 @@ class RangeLock:
             RegionFreedError: the region was freed; the caller releases the stripes.
         """
         while self._next < self._stripes.stop:
-            if not self._locks.try_lock(self._region.lock_byte(self._next)):
+            if not self._region.try_lock(self._next, self._locks):
                 raise StripeBusy(self._region, self._next)
             recover_held(self._region, self._next)
             self._next += 1
@@ -240,8 +238,8 @@ class RangeLock:
 
     def release(self) -> None:
         """Release all stripes; ``acquire`` starts again."""
-        first = self._region.lock_byte(self._stripes.start)
-        self._locks.unlock(first, len(self._stripes) * STRIPE_NBYTES)
+        for stripe in self._stripes:
+            self._region.unlock(stripe, self._locks)
         self._next = self._stripes.start
 
 

@@ -1,6 +1,6 @@
 /* The commit: the only procedure that changes bytes of a region.
  *
- *     lock the stripes of all extents in ascending order, a byte each
+ *     lock the stripes of all extents in ascending order, a word each
  *     region freed, or a stripe open (its writer died): stop
  *     slot = ARMED with everything recovery needs; stripe.writer = slot; sequence word open
  *     block by block: old bytes into the slot, progress published, then the kernel
@@ -87,6 +87,9 @@ static int is_good(const struct order *order) {
             other->stripe_nbytes != main->stripe_nbytes || other->consistency != STRIPE_BY_STRIPE ||
             main->consistency != STRIPE_BY_STRIPE)
             return 0;
+        for (u64 before = 0; before < at; before++)
+            if (order->region[before]->address == other->address)
+                return 0; /* it would wait for itself */
     }
     if (order->kernel >= MOMENTUM && (order->extents != states_of(order->kernel) + 1 || !order->parameters))
         return 0;
@@ -98,11 +101,12 @@ static int is_good(const struct order *order) {
 
 /* ---- locks ------------------------------------------------------------------------------------ */
 
-/* Sort the extents by their lock byte: two writers never wait for each other. */
+/* Sort the extents by their address: two writers never wait for each other. */
 static void sort_extents(const struct order *order, u64 ranks[]) {
     for (u64 at = 0; at < order->extents; at++) {
         u64 place = at;
-        for (; place && order->region[ranks[place - 1]]->lock > order->region[at]->lock; place--)
+        u64 address = order->region[at]->address;
+        for (; place && order->region[ranks[place - 1]]->address > address; place--)
             ranks[place] = ranks[place - 1];
         ranks[place] = at;
     }
@@ -110,13 +114,13 @@ static void sort_extents(const struct order *order, u64 ranks[]) {
 
 static void unlock_extents(const struct commit *commit, const u64 ranks[], u64 count) {
     for (u64 at = 0; at < count; at++)
-        smbox_unlock(commit->writer->locks, commit->order->region[ranks[at]], commit->stripe);
+        smbox_unlock(commit->order->region[ranks[at]], commit->stripe);
 }
 
 static enum result lock_extents(struct commit *commit, const u64 ranks[], struct order *order) {
     for (u64 at = 0; at < order->extents; at++) {
         struct region *region = order->region[ranks[at]];
-        enum result result = smbox_lock(commit->writer->locks, region, commit->stripe);
+        enum result result = smbox_lock(commit->writer->holder, region, commit->stripe);
         if (result != DONE) {
             unlock_extents(commit, ranks, at);
             order->blocked = region;

@@ -23,6 +23,7 @@ _FUNCTIONS: Final = {
     "smbox_read": None,
     "smbox_version": 2,
     "smbox_recover": 4,
+    "smbox_take": 3,
     "smbox_fence": 0,
     "smbox_level": 1,
     "smbox_dot": 5,

@@ -1,46 +1,35 @@
-/* Byte locks of the lock file, for readers and writers: open file description locks, which the
- * kernel releases when the file is closed. And the fence for processes that take no lock. */
-#define _GNU_SOURCE
+/* Locks of stripes: a word of the stripe's row has the id of its holder. A lock of its own costs no
+ * system call; who is dead is found by the byte of the lock file that a living holder locks
+ * (smbox/memory/locks.py). And the fence for processes that take no lock. */
 #include "native.h"
 
-#include <errno.h>
-#include <fcntl.h>
-
-#ifndef F_OFD_SETLK
-#define F_OFD_SETLK 37
-#endif
-
-static int set_lock(i64 locks, const struct region *region, u64 stripe, short type) {
-    struct flock request = {0};
-    request.l_type = type;
-    request.l_whence = SEEK_SET;
-    request.l_start = (off_t)(region->lock + stripe * region->stripe_nbytes);
-    request.l_len = 1;
-    int failed;
-    do
-        failed = fcntl((int)locks, F_OFD_SETLK, &request);
-    while (failed && errno == EINTR);
-    return failed ? errno : 0;
+/* Acquire: pairs with the release by which the last holder unlocked. */
+u64 smbox_take(struct stripe *row, u64 from, u64 to) {
+    return atomic_compare_exchange_strong_explicit(&row->holder, &from, to, memory_order_acq_rel,
+                                                   memory_order_relaxed)
+               ? DONE
+               : BUSY;
 }
 
-/* SETLK, not SETLKW: a wait in C would delay Ctrl-C. */
-enum result smbox_lock(i64 locks, const struct region *region, u64 stripe) {
-    int error = set_lock(locks, region, stripe, F_WRLCK);
-    if (error)
-        return error == EAGAIN || error == EACCES ? BUSY : LOCK_FAILED;
+enum result smbox_lock(const u64 *holder, const struct region *region, u64 stripe) {
+    struct stripe *row = &region->table[stripe];
+    if (!*holder)
+        return NOT_OWN;
+    if (smbox_take(row, 0, *holder) != DONE)
+        return BUSY;
     enum result result = DONE;
     if (is_freed(region))
         result = FREED;
-    /* Acquire: pairs with the release store by which the last writer closed the stripe. */
-    else if (load_acquire(&region->table[stripe].sequence) & SEQUENCE_OPEN)
+    else if (load_relaxed(&row->sequence) & SEQUENCE_OPEN)
         result = OPEN;
     if (result != DONE)
-        smbox_unlock(locks, region, stripe);
+        smbox_unlock(region, stripe);
     return result;
 }
 
-void smbox_unlock(i64 locks, const struct region *region, u64 stripe) {
-    (void)set_lock(locks, region, stripe, F_UNLCK);
+void smbox_unlock(const struct region *region, u64 stripe) {
+    /* Release: the next holder sees all that this one has stored. */
+    store_release(&region->table[stripe].holder, 0);
 }
 
 u64 smbox_fence(void) {

@@ -22,7 +22,7 @@ typedef _Atomic u64 word; /* a word in shared memory: only the helpers below acc
 
 #define EXTENTS_MAX 4
 #define RING_ENTRIES 32
-#define SMBOX_FORMAT 4
+#define SMBOX_FORMAT 5
 
 /* ---- shared memory ---------------------------------------------------------------------- */
 
@@ -35,7 +35,8 @@ enum { COMMITS_SHIFT = 16 };
 struct stripe {
     word sequence;
     word writer; /* id of the journal slot of the last writer */
-    u64 spare[6];
+    word holder; /* id of who has locked the stripe, or 0 */
+    u64 spare[5];
 };
 _Static_assert(sizeof(struct stripe) == 64, "a stripe's row is a cache line");
 
@@ -95,7 +96,6 @@ struct region {
     u8 *data;
     u64 nbytes;
     u64 address; /* global */
-    u64 lock;    /* lock byte of stripe 0; that of stripe n is lock + n * stripe_nbytes */
     u64 stripe_nbytes;
     u64 dtype;       /* DTYPE_... */
     u64 consistency; /* STRIPE_BY_STRIPE or WITHOUT_LOCKS */
@@ -104,7 +104,7 @@ enum { STRIPE_BY_STRIPE = 1, WITHOUT_LOCKS = 3 };
 
 struct writer {
     struct slot *slot; /* with as many undo areas as the orders have extents */
-    i64 locks;              /* descriptor of the lock file; this writer's own open file */
+    const u64 *holder; /* its id as a holder of locks; 0 in a forked child */
     u64 block_nbytes;       /* bytes that are saved and changed at a time; a multiple of 64 */
 };
 
@@ -130,7 +130,7 @@ enum kernel {
 
 enum output { OUTPUT_NOTHING, OUTPUT_MOVED, OUTPUT_DELTA, OUTPUT_OLD, OUTPUT_NEW };
 
-enum result { DONE, BUSY, OPEN, FREED, BAD_ORDER, LOCK_FAILED };
+enum result { DONE, BUSY, OPEN, FREED, BAD_ORDER, NOT_OWN };
 
 /* One order: a kernel on the bytes [first, limit) of a region, one commit for each stripe.
  *
@@ -184,7 +184,11 @@ _Static_assert(sizeof(struct reading) == 88, "11 words: smbox/memory/orders.py p
 EXPORT u64 smbox_commit(struct writer *writer, struct order *orders, u32 count);
 
 /* Read until the end or the first obstacle; of a range, at most 64 MiB. Returns enum result. */
-EXPORT u64 smbox_read(struct reading *reading, int locks);
+EXPORT u64 smbox_read(struct reading *reading, const u64 *holder);
+
+/* Let a stripe's lock go from one holder to another; 0: nobody. Returns DONE, or BUSY if the first
+ * does not hold it. */
+EXPORT u64 smbox_take(struct stripe *row, u64 from, u64 to);
 
 /* Count the commits of a region, the sum over its stripes. Later loads see what they changed. */
 EXPORT u64 smbox_version(const struct stripe *table, u64 count);
@@ -242,8 +246,8 @@ static inline u8 *undo_area(struct slot *slot, const struct region *region, u64 
 }
 
 /* Lock a stripe (locks.c) that is neither freed nor open; else no lock is left. */
-enum result smbox_lock(i64 locks, const struct region *region, u64 stripe);
-void smbox_unlock(i64 locks, const struct region *region, u64 stripe);
+enum result smbox_lock(const u64 *holder, const struct region *region, u64 stripe);
+void smbox_unlock(const struct region *region, u64 stripe);
 
 /* One call of a kernel. */
 struct operation {

@@ -55,18 +55,18 @@ static void copy_part(const struct reading *reading, const struct part *part) {
         copy_bytes(reading, part->out + at * row_out, row_begin(reading, part->row + at), row_nbytes);
 }
 
-static enum result copy_locked(struct reading *reading, i64 locks, const struct part *part) {
+static enum result copy_locked(struct reading *reading, const u64 *holder, const struct part *part) {
     reading->stripe = part->stripe;
-    enum result result = smbox_lock(locks, reading->region, part->stripe);
+    enum result result = smbox_lock(holder, reading->region, part->stripe);
     if (result != DONE)
         return result;
     copy_part(reading, part);
-    smbox_unlock(locks, reading->region, part->stripe);
+    smbox_unlock(reading->region, part->stripe);
     return DONE;
 }
 
 /* Read a part as of one moment. */
-static enum result read_part(struct reading *reading, i64 locks, const struct part *part) {
+static enum result read_part(struct reading *reading, const u64 *holder, const struct part *part) {
     const word *sequence = &reading->region->table[part->stripe].sequence;
     int is_compared = reading->region->consistency != WITHOUT_LOCKS;
     for (int tries = 0; tries < TORN_TRIES; tries++) {
@@ -81,17 +81,17 @@ static enum result read_part(struct reading *reading, i64 locks, const struct pa
         if (!is_compared || load_relaxed(sequence) == before)
             return DONE;
     }
-    return copy_locked(reading, locks, part);
+    return copy_locked(reading, holder, part);
 }
 
-static enum result read_range(struct reading *reading, i64 locks, u8 *out, u64 from, u64 limit,
+static enum result read_range(struct reading *reading, const u64 *holder, u8 *out, u64 from, u64 limit,
                               u64 *done) {
     u64 stripe_nbytes = reading->region->stripe_nbytes, at = from;
     while (at < limit && at - from < CALL_NBYTES) {
         u64 stripe = at / stripe_nbytes;
         struct part part = {.stripe = stripe, .from = at, .out = out + out_nbytes(reading, at - from)};
         part.limit = smaller(limit, (stripe + 1) * stripe_nbytes);
-        enum result result = read_part(reading, locks, &part);
+        enum result result = read_part(reading, holder, &part);
         if (result != DONE)
             return result;
         *done += part.limit - at;
@@ -113,7 +113,7 @@ static u64 rows_together(const struct reading *reading, u64 row) {
 }
 
 /* The caller limits the number of rows, so that Ctrl-C is not delayed. */
-static enum result read_rows(struct reading *reading, i64 locks) {
+static enum result read_rows(struct reading *reading, const u64 *holder) {
     u64 row_nbytes = reading->row_nbytes, row_out = out_nbytes(reading, row_nbytes);
     while (reading->done < reading->count) {
         u64 from = row_begin(reading, reading->done), rows = rows_together(reading, reading->done);
@@ -122,8 +122,8 @@ static enum result read_rows(struct reading *reading, i64 locks) {
                             .row = reading->done, .rows = rows};
         u64 ignored = 0;
         enum result result =
-            rows ? read_part(reading, locks, &part)
-                 : read_range(reading, locks, out, from, from + row_nbytes, &ignored);
+            rows ? read_part(reading, holder, &part)
+                 : read_range(reading, holder, out, from, from + row_nbytes, &ignored);
         if (result != DONE)
             return result;
         reading->done += rows ? rows : 1;
@@ -150,7 +150,7 @@ static int is_good(const struct reading *reading) {
 }
 
 /* Starts at reading->done: after BUSY or OPEN the caller calls again. */
-u64 smbox_read(struct reading *reading, int locks) {
+u64 smbox_read(struct reading *reading, const u64 *holder) {
     const struct region *region = reading->region;
     if (!is_good(reading))
         return reading->result = BAD_ORDER;
@@ -158,10 +158,10 @@ u64 smbox_read(struct reading *reading, int locks) {
         return reading->result = FREED;
     enum result result;
     if (reading->places) {
-        result = read_rows(reading, locks);
+        result = read_rows(reading, holder);
     } else {
         u8 *out = reading->out + out_nbytes(reading, reading->done);
-        result = read_range(reading, locks, out, reading->first + reading->done, reading->limit,
+        result = read_range(reading, holder, out, reading->first + reading->done, reading->limit,
                             &reading->done);
     }
     if (is_freed(region))

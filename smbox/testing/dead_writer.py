@@ -47,6 +47,7 @@ def leave_open(
         begin = Slot.OLD_AT + extent * layout.STRIPE_NBYTES  # of the undo area
         np.copyto(writer.segment.bytes[begin : begin + saved], changed)
         region.table[stripe, Stripe.WRITER] = writer.slot_id
+        region.table[stripe, Stripe.HOLDER] = writer.slot_id
         region.table[stripe, Stripe.SEQUENCE] |= np.uint64(Stripe.OPEN)
         changed[:] = GARBAGE
     writer.locks.close()

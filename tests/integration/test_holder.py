@@ -35,13 +35,13 @@ def held(box, region):
     mapped = MappedRegion.attach(name, int(region.address) & OFFSET_MAX)
     writer = Writer.create(name)
     row = mapped.table[0]
-    assert writer.locks.try_lock(mapped.lock_byte(0))
+    assert mapped.try_lock(0, writer.locks)
     row[Stripe.WRITER] = writer.slot_id
     row[Stripe.SEQUENCE] += Stripe.OPEN
 
     def let_go():
         row[Stripe.SEQUENCE] -= Stripe.OPEN
-        writer.locks.unlock(mapped.lock_byte(0))
+        mapped.unlock(0, writer.locks)
 
     yield let_go
     writer.close()

@@ -23,7 +23,7 @@ MIDDLE = STRIPES // 2
 def held_up(place, region, stripe):
     """Lock a stripe, so that an operation is certainly in progress."""
     mapped, locks = MappedRegion.attach(place.name, int(region.address)), LockFile(place.name)
-    assert locks.try_lock(mapped.lock_byte(stripe))
+    assert mapped.try_lock(stripe, locks)
     try:
         yield
     finally:

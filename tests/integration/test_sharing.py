@@ -65,7 +65,7 @@ def test_a_child_forked_with_a_request_under_way(place, transport):
     ones = np.ones(COUNT, np.int64)
     mapped = MappedRegion.attach(place.name, int(region.info.address))
     locks = LockFile(place.name)
-    assert locks.try_lock(mapped.lock_byte(1))
+    assert mapped.try_lock(1, locks)
     handle = region.accumulate_nb(ones)
     child = os.fork()
     if child == 0:

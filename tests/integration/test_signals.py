@@ -74,7 +74,7 @@ def test_readers_in_other_processes_see_the_data_of_every_signal(place):
 def held_up(place, region, stripe):
     """Lock a stripe, so that a put is certainly in progress."""
     mapped, locks = MappedRegion.attach(place.name, int(region.address)), LockFile(place.name)
-    assert locks.try_lock(mapped.lock_byte(stripe))
+    assert mapped.try_lock(stripe, locks)
     try:
         yield
     finally:

@@ -153,7 +153,7 @@ def test_a_key_that_is_taken_back_ends_the_snapshot_of_its_client(guarded_bench,
     region = bench.memory.regions[bench.peer().create("w").body.address]
     reader = enter(Role.READ)
     with closing(LockFile(bench.name)) as locks:
-        locks.try_lock(region.lock_byte(0))
+        region.try_lock(0, locks)
         reader.begin(Op.SNAPSHOT, address=region.address, nbytes=32)
         assert bench.waiting(reader)
         for file in (tmp_path / "clients").glob("*.toml"):

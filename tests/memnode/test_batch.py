@@ -85,7 +85,7 @@ def test_a_batch_waits_for_a_held_stripe(bench, peer, address):
     items = [item(Op.PUT, KernelCode.REPLACE, address, floats(5))]
     items += [item(Op.PUT, KernelCode.REPLACE, address + STRIPE_NBYTES, floats(6))] * 2
     locks = LockFile(bench.name)
-    assert locks.try_lock(bench.memory.regions[address].lock_byte(1))
+    assert bench.memory.regions[address].try_lock(1, locks)
     peer.begin(Op.BATCH, number=1, numbers=3, nbytes=3, items=tuple(items))
     assert bench.waiting(peer)
     assert bench.memory.regions[address].version() == 1
@@ -129,7 +129,7 @@ def test_old_bytes_of_stripes_that_were_committed_together_are_kept(peer, addres
 def test_stripes_wait_for_one_that_is_held(bench, peer, address):
     x = np.full(4 * STRIPE, 5, np.float32).data.cast("B")
     region, locks = bench.memory.regions[address], LockFile(bench.name)
-    assert locks.try_lock(region.lock_byte(2))
+    assert region.try_lock(2, locks)
     peer.begin(
         Op.PUT, number=1, numbers=4, address=address, nbytes=x.nbytes, kernel=1, payload=x
     )

@@ -26,8 +26,7 @@ def floats(*values):
 def held(bench, address):
     """The region's stripe, held as a stopped local client would hold it."""
     locks = LockFile(bench.name)
-    byte = bench.memory.regions[address].lock_byte(0)
-    assert locks.try_lock(byte)
+    assert bench.memory.regions[address].try_lock(0, locks)
     yield locks
     locks.close()
 
@@ -86,7 +85,7 @@ def test_who_waits_is_told_who_holds_the_stripe(bench, peer, address):
     """A writer in the middle of a commit: stopped, so that its lock stays."""
     region, writer = bench.memory.regions[address], Writer.create(bench.name)
     row = region.table[0]
-    assert writer.locks.try_lock(region.lock_byte(0))
+    assert region.try_lock(0, writer.locks)
     row[Stripe.WRITER] = writer.slot_id
     row[Stripe.SEQUENCE] += Stripe.OPEN
     request = begin_put(peer, address, floats(5), 1)
@@ -100,7 +99,7 @@ def test_who_waits_is_told_who_holds_the_stripe(bench, peer, address):
     bench.tick(after_s=PARKED_INTERVAL_S)
     assert peer.reply().status is Status.PARKED
     row[Stripe.SEQUENCE] -= Stripe.OPEN
-    writer.locks.unlock(region.lock_byte(0))
+    region.unlock(0, writer.locks)
     assert peer.reply().status is Status.OK
     assert "refusals.PARKED" not in bench.node.context.facts()
     writer.close()

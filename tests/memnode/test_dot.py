@@ -61,7 +61,7 @@ def test_it_waits_for_a_commit_in_the_making(bench, peer, held):
     at = {name: region_of(peer, name) for name in ("a", "b")}
     region = bench.memory.regions[at[held]]
     locks = LockFile(bench.name)
-    assert locks.try_lock(region.lock_byte(1))
+    assert region.try_lock(1, locks)
     region.table[1, 0] += 1  # odd: a commit is open, and its writer lives
     payload = operands.pack_address(at["b"])
     peer.begin(Op.DOT, address=at["a"], nbytes=2 * STRIPE_NBYTES, payload=payload)

@@ -58,7 +58,7 @@ def test_from_waits_for_a_source_that_is_being_written(bench, peer):
     to, source = region_of(peer, "to"), region_of(peer, "source")
     region = bench.memory.regions[source]
     locks = LockFile(bench.name)
-    assert locks.try_lock(region.lock_byte(0))
+    assert region.try_lock(0, locks)
     region.table[0, 0] += 1
     raw = pack_scale(1.0, "f")
     fields = {"kernel": 2, "nbytes": 4, "number": 1, "numbers": 1, "scale": raw}

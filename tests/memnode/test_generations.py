@@ -45,7 +45,7 @@ def test_a_hello_that_was_delayed_ends_no_later_session(bench, peer, address):
 
 def test_what_is_parked_goes_before_a_later_hello_is_answered(bench, peer, address):
     locks = LockFile(bench.name)
-    assert locks.try_lock(bench.memory.regions[address].lock_byte(0))
+    assert bench.memory.regions[address].try_lock(0, locks)
     fields = {"kernel": 1, "nbytes": 4, "numbers": 1, "payload": bytes(4)}
     for number in (1, 2):
         peer.begin(Op.PUT, address=address, number=number, **fields)

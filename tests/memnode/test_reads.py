@@ -48,12 +48,12 @@ def test_ranges_that_are_refused(peer, address, offset, nbytes, status):
 def test_a_read_waits_for_a_commit_in_the_making(bench, peer, address):
     region = bench.memory.regions[address]
     locks = LockFile(bench.name)
-    assert locks.try_lock(region.lock_byte(1))
+    assert region.try_lock(1, locks)
     region.table[1, 0] += 1  # odd: a commit is open, and its writer lives
     request = peer.begin(Op.GET, address=address, nbytes=2 * STRIPE_NBYTES)
     assert bench.waiting(peer)
     region.table[1, 0] += 1
-    locks.unlock(region.lock_byte(1))
+    region.unlock(1, locks)
     locks.close()
     reply = peer.reply()
     assert (reply.request, reply.status) == (request.request, Status.OK)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from memnode.reads import HELD_S, SLICE_NBYTES
-from smbox.memory.layout import STRIPE_NBYTES, Consistency, RegionState
+from smbox.memory.layout import STRIPE_NBYTES, Consistency, RegionState, Stripe
 from smbox.memory.locks import LockFile
 from smbox.memory.segment import listing
 from smbox.wire.messages import Empty, Free
@@ -30,7 +30,7 @@ def held(bench):
     def hold(address, stripe):
         locks = LockFile(bench.name)
         files.append(locks)
-        assert locks.try_lock(bench.memory.regions[address].lock_byte(stripe))
+        assert bench.memory.regions[address].try_lock(stripe, locks)
         return locks
 
     yield hold
@@ -40,7 +40,7 @@ def held(bench):
 
 def is_held(bench, address, stripe):
     region = bench.memory.regions[address]
-    return bench.memory.writer.locks.is_held(region.lock_byte(stripe))
+    return bool(region.table[stripe, Stripe.HOLDER])
 
 
 def range_of(address):
@@ -92,10 +92,10 @@ def test_a_snapshot_that_waits_learns_that_its_region_was_freed(bench, peer, pla
     held(plain, 2)
     peer.begin(Op.SNAPSHOT, **range_of(plain))
     assert bench.waiting(peer)
-    lock_byte = bench.memory.regions[plain].lock_byte(1)
+    table = bench.memory.regions[plain].table
     assert bench.peer().ask(Op.FREE, body=Free(address=plain)).status is Status.OK
     assert peer.reply().status is Status.REGION_FREED
-    assert not bench.memory.writer.locks.is_held(lock_byte)
+    assert not table[1, Stripe.HOLDER]
 
 
 def test_a_snapshot_that_waits_for_long_gives_others_their_turn(bench, peer, plain, held):

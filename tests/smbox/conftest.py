@@ -246,7 +246,7 @@ def held(solo):
     def hold(region, stripe=0):
         mapped = solo.control.memory.regions[int(region.info.address)]
         locks = LockFile(solo.control.memory.name)
-        assert locks.try_lock(mapped.lock_byte(stripe))
+        assert mapped.try_lock(stripe, locks)
         try:
             yield
         finally:

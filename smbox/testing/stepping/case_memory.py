@@ -12,6 +12,7 @@ import numpy as np
 from smbox import dtypes
 from smbox.memory import journal, orders
 from smbox.memory.channels import Answers
+from smbox.memory.commit import run_orders
 from smbox.memory.journal import Writer
 from smbox.memory.kernels import KERNELS, KernelCode
 from smbox.memory.layout import RegionHeader, Slot, SlotState, Stripe, name_of
@@ -62,6 +63,7 @@ class Call(NamedTuple):
         block: the orders.
         first: index of the first order that is not done.
         limit: number of the orders.
+        regions: of each order from ``first`` on.
         kept: objects that the orders point to.
     """
 
@@ -69,12 +71,17 @@ class Call(NamedTuple):
     block: Block
     first: int
     limit: int
+    regions: list[tuple[MappedRegion, ...]]
     kept: list[object]
 
     def run(self) -> None:
         """Make the native call."""
         begin = self.block.ref_at(self.first * orders.ORDER_NBYTES)
         self.writer.short(self.writer.ref, begin, self.limit - self.first)
+
+    def finish(self) -> None:
+        """Run the orders to their end, after a writer that may have died with locks."""
+        run_orders(self.writer, self.block, self.regions, MEMORY_NBYTES, self.first)
 
     def check(self) -> None:
         """Raise AssertionError unless all orders are done."""
@@ -117,7 +124,8 @@ def prepare(case: Case, memory: NodeMemory, done: int = 0) -> Call:
         number += sum(piece.order == index for piece in pieces_of(case))
     writer = small_memory.small_writer(memory)
     first = left[0].order if left else len(case.orders)
-    return Call(writer, block, first, len(case.orders), kept)
+    named = [tuple(regions[place] for place in order.regions) for order in case.orders[first:]]
+    return Call(writer, block, first, len(case.orders), named, kept)
 
 
 def _operand(case: Case, order: Order) -> int:
@@ -181,9 +189,13 @@ def examine(case: Case, states: list[State], node: str, commits: int) -> None:
         compare(case, states[commits], memory, commits)
         assert journal.slot_ids(node) == [memory.writer.slot_id], "a dead slot is left"
         rest = prepare(case, memory, commits)
-        rest.run()
+        rest.finish()
         rest.check()
         compare(case, states[-1], memory, len(states) - 1)
+        locks = memory.superblock.locks
+        for region in memory.regions.values():
+            free = [region.try_lock(stripe, locks) for stripe in range(region.stripe_count)]
+            assert all(free), f"stripes that nobody can lock: {free}"
     finally:
         memory.close(keep=False)
 

@@ -150,9 +150,9 @@ class Writes:
 
     def die(self) -> bool:
         """Leave stripe 0 open and partly changed; return False if the reader holds it."""
-        if not self._locks.try_lock(self._region.lock_byte(0)):
+        if not self._region.try_lock(0, self._locks):
             return False
-        self._locks.unlock(self._region.lock_byte(0))
+        self._region.unlock(0, self._locks)
         if self._is_open():
             return False
         leave_open(self._region, first=0, limit=STRIPE_NBYTES, saved=STRIPE_NBYTES // 2)

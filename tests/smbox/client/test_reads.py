@@ -165,7 +165,7 @@ def test_a_snapshot_that_timed_out_leaves_no_copy_at_the_node(node, boxes):
     region = box.create("r", init=ONES)
     region.get()
     locks = LockFile(node.name)
-    assert locks.try_lock(node.memory.regions[int(region.info.address)].lock_byte(0))
+    assert node.memory.regions[int(region.info.address)].try_lock(0, locks)
     try:
         with pytest.raises(RequestTimeoutError) as caught:
             region.get(snapshot=True, timeout_s=0.05)

@@ -61,7 +61,7 @@ def test_a_held_stripe_does_not_hold_up_free(memory, make):
     region = make(np.ones(10, np.float32))
     attached = Segment.attach(region.segment.name)
     locks = LockFile(memory.name)
-    locks.try_lock(region.lock_byte(0))
+    region.try_lock(0, locks)
     memory.free(region)
     region = MappedRegion(memory.name, attached)
     assert region.state == RegionState.FREED

@@ -79,12 +79,12 @@ def test_numbers_and_answers_are_left_in_the_channel(memory, region):
 
 
 def test_a_held_stripe_is_busy_and_the_call_goes_on_behind_what_is_done(memory, region, other):
-    other.try_lock(region.lock_byte(1))
+    region.try_lock(1, other)
     with pytest.raises(StripeBusy) as busy:
         commit(memory.writer, (region,), SUM, 0, region.nbytes, twos(COUNT), 0.5)
     assert (busy.value.region, busy.value.stripe) == (region, 1)
     assert done_of(memory.writer) == STRIPE_NBYTES
-    other.unlock(region.lock_byte(1))
+    region.unlock(1, other)
     commit(
         memory.writer,
         (region,),
@@ -102,7 +102,7 @@ def test_an_order_that_meets_a_held_stripe_lets_all_its_locks_go(memory, make, o
     extents = [make(np.ones(4, np.float32), name) for name in "abc"]
     for wanted in itertools.permutations(extents):
         for at, blocked in enumerate(extents):  # it locks them in ascending order
-            assert all(other.try_lock(extent.lock_byte(0)) for extent in extents[at:])
+            assert all(extent.try_lock(0, other) for extent in extents[at:])
             with pytest.raises(StripeBusy) as busy:
                 commit(
                     memory.writer,
@@ -116,9 +116,27 @@ def test_an_order_that_meets_a_held_stripe_lets_all_its_locks_go(memory, make, o
                 )
             assert busy.value.region is blocked
             for extent in extents:
-                other.unlock(extent.lock_byte(0))
-            assert not any(other.is_held(extent.lock_byte(0)) for extent in extents)
+                extent.unlock(0, other)
+            assert not any(extent.table[0, Stripe.HOLDER] for extent in extents)
     assert [extent.version() for extent in extents] == [0, 0, 0]
+
+
+def test_an_order_that_names_a_region_twice_is_refused(memory, make):
+    """It would wait for its own lock for ever."""
+    region = make(np.ones(4, np.float32))
+    parameters = np.array([0.1, 0.9, 0.0, 0.0])
+    with pytest.raises(LayoutMismatchError, match="fit"):
+        commit(
+            memory.writer,
+            (region, region),
+            OptimizerCode.MOMENTUM,
+            0,
+            16,
+            twos(4),
+            1.0,
+            parameters=parameters,
+        )
+    assert region.version() == 0
 
 
 def test_an_optimizer_steps_parameters_and_state_together(memory, make):
@@ -146,7 +164,7 @@ def test_a_freed_region_is_told_and_its_stripe_unlocked(memory, region, other):
     region.state = RegionState.FREED
     with pytest.raises(RegionFreedError):
         commit(memory.writer, (region,), SUM, 0, 8, twos(2), 1.0)
-    assert not other.is_held(region.lock_byte(0))
+    assert not region.table[0, Stripe.HOLDER]
     assert region.version() == 0
 
 
@@ -157,7 +175,7 @@ def test_an_impossible_change_is_refused(memory, region, other, kernel, source):
     with pytest.raises(LayoutMismatchError, match="fit"):
         commit(memory.writer, (region,), kernel, 0, 8, source, 1.0)
     assert region.version() == 0
-    assert not other.is_held(region.lock_byte(0))
+    assert not region.table[0, Stripe.HOLDER]
 
 
 def test_orders_of_one_call_stop_at_the_first_that_is_held(memory, make, other):
@@ -167,20 +185,20 @@ def test_orders_of_one_call_stop_at_the_first_that_is_held(memory, make, other):
         words = [SUM, region.dtype_code, 0, region.extents, 0, 8]
         words += [orders.address_of(source), source.nbytes, ONE["float"], 0, 0, 0, 0, 0]
         orders.write_order(block.bytes, place * orders.ORDER_NBYTES, *words)
-    other.try_lock(regions[1].lock_byte(0))
+    regions[1].try_lock(0, other)
     each = [(region,) for region in regions]
     with pytest.raises(StripeBusy):
         commits.run_orders(memory.writer, block, each, 24)
     done, result, met, stripe = orders.order_outcome(block, 1)
     assert (done, result, met, stripe) == (0, Result.BUSY, regions[1].block.address, 0)
-    other.unlock(regions[1].lock_byte(0))
+    regions[1].unlock(0, other)
     commits.run_orders(memory.writer, block, each[1:], 24, begin=1)
     assert [region.array().tolist() for region in regions] == [[2, 2]] * 3
 
 
 def test_without_locks_only_versions_are_kept(memory, make, other):
     region = make(np.zeros(COUNT, np.float32), consistency=Consistency.NONE)
-    other.try_lock(region.lock_byte(0))
+    region.try_lock(0, other)
     row = memory.channels.claim(b"5" * 16, 0)
     channel = row.block()
     writer, whole = memory.writer, (0, region.nbytes, twos(COUNT))

@@ -57,13 +57,13 @@ def test_a_float32_region_is_read_as_a_narrower_type(reader, make, operand, name
 
 
 def test_a_held_stripe_without_a_commit_is_read(reader, region, memory):
-    memory.writer.locks.try_lock(region.lock_byte(0))
+    region.try_lock(0, memory.writer.locks)
     assert read(reader, region, 4, 12) == [1, 2]
-    memory.writer.locks.unlock(region.lock_byte(0))
+    region.unlock(0, memory.writer.locks)
 
 
 def test_a_commit_in_the_making_is_busy_and_the_read_goes_on_there(reader, region, memory):
-    memory.writer.locks.try_lock(region.lock_byte(1))
+    region.try_lock(1, memory.writer.locks)
     region.table[1, Stripe.SEQUENCE] = Stripe.OPEN
     out = np.zeros(region.nbytes, np.uint8)
     with pytest.raises(StripeBusy) as busy:
@@ -71,7 +71,7 @@ def test_a_commit_in_the_making_is_busy_and_the_read_goes_on_there(reader, regio
     assert busy.value.stripe == 1
     assert reader.done == STRIPE_NBYTES
     region.table[1, Stripe.SEQUENCE] = 1 << Stripe.COMMITS_SHIFT
-    memory.writer.locks.unlock(region.lock_byte(1))
+    region.unlock(1, memory.writer.locks)
     reader.read(region, 0, region.nbytes, out, done=reader.done)
     assert np.array_equal(out, region.data)
 
@@ -88,7 +88,7 @@ def test_an_open_stripe_without_journal_stays_open(reader, region, other):
     with pytest.raises(SegmentError):
         read(reader, region, 4, 12)
     assert region.table[0, Stripe.SEQUENCE] == Stripe.OPEN
-    assert other.try_lock(region.lock_byte(0))
+    assert region.try_lock(0, other)
 
 
 def test_a_region_without_locks_is_read_as_it_is(reader, make):
@@ -125,14 +125,14 @@ def test_rows_of_a_narrower_type_are_picked(reader, region):
 
 
 def test_a_row_of_a_commit_in_the_making_waits(reader, region, memory):
-    memory.writer.locks.try_lock(region.lock_byte(1))
+    region.try_lock(1, memory.writer.locks)
     region.table[1, Stripe.SEQUENCE] = Stripe.OPEN
     last = COUNT - 1
     out, places = np.zeros((2, 4), np.uint8), np.array([3, last], np.int64)
     with pytest.raises(StripeBusy):
         reader.read_rows(region, 0, places, 4, out)
     region.table[1, Stripe.SEQUENCE] = 0
-    memory.writer.locks.unlock(region.lock_byte(1))
+    region.unlock(1, memory.writer.locks)
     reader.read_rows(region, 0, places, 4, out)
     assert out.reshape(-1).view(np.float32).tolist() == [3, last]
 

@@ -93,7 +93,7 @@ def test_each_stripe_is_recovered_alone(memory, make, state):
 def test_a_held_stripe_is_not_recovered(memory, region):
     leave_open(region, first=0, limit=8)
     locks = LockFile(memory.name)
-    locks.try_lock(region.lock_byte(0))
+    region.try_lock(0, locks)
     with pytest.raises(StripeBusy):
         recover_stripe(region, 0, memory.writer.locks)
     assert memory.sweep_slots() == 0
@@ -184,7 +184,7 @@ def test_a_killed_holder_frees_its_stripe(memory, region):
     child = os.fork()
     if child == 0:
         held = LockFile(memory.name)
-        held.try_lock(region.lock_byte(0))
+        region.try_lock(0, held)
         os.write(writer, b"x")
         signal.pause()
     os.read(reader, 1)
@@ -211,15 +211,14 @@ def test_the_holder_is_named(memory, make):
     assert busy.facts()["holder_pid"] == 0
     region.table[0, Stripe.WRITER] = memory.writer.slot_id
     assert busy.facts()["holder_pid"] == 0  # it wrote last
-    region.table[0, Stripe.SEQUENCE] = 1
+    assert region.try_lock(0, memory.writer.locks)
     assert busy.facts()["holder_pid"] == os.getpid()
 
 
 def test_a_holder_that_died_is_not_named(memory, make):
     region = make(np.zeros(4, np.float32))
     busy, writer = StripeBusy(region, 0), Writer.create(memory.name)
-    region.table[0, Stripe.WRITER] = writer.slot_id
-    region.table[0, Stripe.SEQUENCE] = 1
+    assert region.try_lock(0, writer.locks)
     assert busy.facts()["holder_pid"] == os.getpid()
     writer.locks.close()  # its lock goes, as with its process
     assert busy.facts()["holder_pid"] == 0
@@ -228,6 +227,6 @@ def test_a_holder_that_died_is_not_named(memory, make):
 
 def test_nobody_is_named_where_the_locks_are_gone(memory, make, monkeypatch):
     region = make(np.zeros(4, np.float32))
-    region.table[0] = [Stripe.OPEN, memory.writer.slot_id, 0, 0, 0, 0, 0, 0]
+    region.table[0] = [Stripe.OPEN, memory.writer.slot_id, memory.writer.slot_id, 0, 0, 0, 0, 0]
     monkeypatch.setattr(region, "node", "gone")
     assert StripeBusy(region, 0).facts()["holder_pid"] == 0

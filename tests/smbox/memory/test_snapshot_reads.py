@@ -27,28 +27,28 @@ def locks(memory):
     opened.close()
 
 
-def held(region, locks) -> list[bool]:
-    return [locks.is_held(region.lock_byte(stripe)) for stripe in range(3)]
+def held(region) -> list[bool]:
+    return region.table[:3, Stripe.HOLDER].astype(bool).tolist()
 
 
 def test_it_keeps_what_it_has_and_goes_on(memory, region, other, locks):
     range_lock = RangeLock(region, locks, 0, LAST)
-    other.try_lock(region.lock_byte(1))
+    region.try_lock(1, other)
     with pytest.raises(StripeBusy) as busy:
         range_lock.acquire()
     assert busy.value.stripe == 1
-    assert held(region, memory.superblock.locks) == [True, True, False]
-    other.unlock(region.lock_byte(1))
+    assert held(region) == [True, True, False]
+    region.unlock(1, other)
     range_lock.acquire()
-    assert held(region, other) == [True, True, True]
+    assert held(region) == [True, True, True]
     range_lock.release()
-    assert held(region, other) == [False, False, False]
+    assert held(region) == [False, False, False]
 
 
 def test_part_of_a_region_can_be_held(region, other, locks):
     range_lock = RangeLock(region, locks, STRIPE_NBYTES, 2 * STRIPE_NBYTES)
     range_lock.acquire()
-    assert held(region, other) == [False, True, False]
+    assert held(region) == [False, True, False]
     range_lock.release()
 
 
@@ -58,22 +58,22 @@ def test_a_freed_region_has_no_snapshot(region, other, locks):
     with pytest.raises(RegionFreedError):
         range_lock.acquire()
     range_lock.release()
-    assert held(region, other) == [False, False, False]
+    assert held(region) == [False, False, False]
 
 
 def test_a_copy_is_made_when_all_stripes_of_its_range_are_held(memory, region, other, locks):
     region.array()[:] = 7
     first, limit = STRIPE_NBYTES - 1, STRIPE_NBYTES + 2
     range_lock, out = RangeLock(region, locks, first, limit), np.zeros(3, np.uint8)
-    other.try_lock(region.lock_byte(1))
+    region.try_lock(1, other)
     with pytest.raises(StripeBusy):
         range_lock.copy_to(out)
     assert out.tolist() == [0, 0, 0]
-    assert held(region, memory.superblock.locks) == [True, True, False]
-    other.unlock(region.lock_byte(1))
+    assert held(region) == [True, True, False]
+    region.unlock(1, other)
     range_lock.copy_to(out)
     assert out.tolist() == [7, 7, 7]
-    assert held(region, other) == [False, False, False]
+    assert held(region) == [False, False, False]
 
 
 def test_what_a_dead_writer_left_open_is_undone_before_it_is_copied(memory, region, locks):

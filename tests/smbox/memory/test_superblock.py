@@ -64,7 +64,7 @@ HASH_BIT = 1 << 40  # of the layout's hash
 )
 def test_foreign_memory_is_refused_and_stays(memory, word, changed, message):
     words = Segment.attach(layout.name_of(memory.name, "node")).words(0, 16)
-    memory.superblock.locks.unlock(layout.LockByte.NODE)
+    memory.superblock.locks.close()
     words[word] ^= np.uint64(changed)
     found = listing(f"smbox.{memory.name}.")
     with pytest.raises(SegmentError, match=message):

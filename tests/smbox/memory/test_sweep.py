@@ -99,7 +99,7 @@ def test_a_ring_that_undoes_a_held_stripe_is_kept_until_it_has(memory, region, i
     words = slot.words(0, Slot.WORDS)
     words[Slot.RING], words[Slot.RING_OFFSET] = ring, Ring.OLD_OFFSET
     holder = LockFile(memory.name)
-    assert holder.try_lock(region.lock_byte(0))
+    assert region.try_lock(0, holder)
     assert not sweep(memory, slot_id)
     if is_forgotten:
         memory.channels.release(row)
@@ -151,7 +151,7 @@ def test_a_held_sibling_keeps_no_other_extent_open(memory, make):
     one, two = make(np.zeros(2, np.float32), "one"), make(np.zeros(2, np.float32), "two")
     slot_id = leave_open(one, two, first=0, limit=8)
     holder = LockFile(memory.name)
-    assert holder.try_lock(one.lock_byte(0))
+    assert one.try_lock(0, holder)
     assert not sweep(memory, slot_id)
     assert not int(two.table[0, Stripe.SEQUENCE]) & Stripe.OPEN
     holder.close()

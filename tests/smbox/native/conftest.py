@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Iterator
 
 import numpy as np
@@ -20,14 +18,16 @@ BLOCK_NBYTES = 1024
 
 
 class Memory:
-    """A slot, a lock file and regions without a node; ``commit`` runs one order."""
+    """A slot, a holder of locks and regions without a node; ``commit`` runs one order."""
 
-    def __init__(self, locks: int) -> None:
-        self.locks = locks
+    def __init__(self, holder: int) -> None:
+        self._holder = orders.block_of(holder)
         slot_nbytes = Slot.OLD_AT + Slot.EXTENTS_MAX * STRIPE_NBYTES
         self._slot = np.zeros(slot_nbytes // 8, np.uint64)
         self._slot[Slot.ID] = 7
-        self._writer = orders.block_of(orders.address_of(self._slot), locks, BLOCK_NBYTES)
+        self._writer = orders.block_of(
+            orders.address_of(self._slot), self._holder.address, BLOCK_NBYTES
+        )
         self._kept: list[object] = []
 
     def region(
@@ -41,7 +41,6 @@ class Memory:
         block = orders.block_of(
             *map(orders.address_of, (header, table, data.view(np.uint8))),
             data.nbytes,
-            address,
             address,
             STRIPE_NBYTES,
             dtypes.of(data.dtype).code,
@@ -88,10 +87,8 @@ class Memory:
 
 
 @pytest.fixture
-def native() -> Iterator[Memory]:
-    with tempfile.TemporaryFile() as locks:
-        os.ftruncate(locks.fileno(), 0)
-        yield Memory(locks.fileno())
+def native() -> Memory:
+    return Memory(holder=7)
 
 
 @pytest.fixture(params=[0, 1], ids=["plain", "avx2"])

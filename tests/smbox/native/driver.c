@@ -7,7 +7,6 @@
  * Compiled with sanitizers, and for other processors. All memory has exactly the needed size, so that
  * sanitizers find every overrun. The source has an odd address, as a message's payload may.
  */
-#define _GNU_SOURCE
 #include "native.h"
 
 #include <stdio.h>
@@ -37,23 +36,25 @@ static void give(const void *from, u64 nbytes) {
         exit(3);
 }
 
+static const u64 holder = 7;
+
 /* Compare what the reader returns with the region. */
-static void check_read(struct region *region, int locks) {
+static void check_read(struct region *region) {
     u8 *out = allocate(region->nbytes);
     struct reading reading = {.region = region, .limit = region->nbytes, .out = out};
     reading.operand = region->dtype;
-    if (smbox_read(&reading, locks) != DONE || memcmp(out, region->data, region->nbytes))
+    if (smbox_read(&reading, &holder) != DONE || memcmp(out, region->data, region->nbytes))
         exit(4);
     free(out);
 }
 
-static void run(const struct request *request, int locks) {
+static void run(const struct request *request) {
     static struct region_header headers[EXTENTS_MAX];
     struct region regions[EXTENTS_MAX];
     u64 stripe_nbytes = request->stripe_nbytes;
     struct slot *slot = allocate(SLOT_PAGE_NBYTES + (request->extents - 1) * stripe_nbytes +
                                  smaller(request->nbytes, stripe_nbytes));
-    struct writer writer = {.slot = slot, .locks = locks, .block_nbytes = request->block_nbytes};
+    struct writer writer = {.slot = slot, .holder = &holder, .block_nbytes = request->block_nbytes};
     struct order order = {.kernel = request->kernel, .operand = request->operand};
     struct channel_row *row = allocate(sizeof *row);
     struct channel channel = {.row = row};
@@ -61,13 +62,13 @@ static void run(const struct request *request, int locks) {
     double parameters[4];
     if (!take(parameters, sizeof parameters))
         exit(5);
-    slot->id = 7;
+    slot->id = holder;
     for (u64 at = 0; at < request->extents; at++) {
         headers[at].state = 2;
         regions[at] = (struct region){.header = &headers[at], .nbytes = request->nbytes};
         regions[at].table = allocate(stripes * sizeof(struct stripe));
         regions[at].data = allocate(request->nbytes);
-        regions[at].address = regions[at].lock = (at + 1) << 20;
+        regions[at].address = (at + 1) << 20;
         regions[at].stripe_nbytes = stripe_nbytes;
         regions[at].dtype = request->dtype;
         regions[at].consistency = request->consistency;
@@ -96,7 +97,7 @@ static void run(const struct request *request, int locks) {
         exit(8);
     give(&order.result, sizeof order.result);
     for (u64 at = 0; at < request->extents; at++) {
-        check_read(&regions[at], locks);
+        check_read(&regions[at]);
         give(regions[at].data, request->nbytes);
     }
     give(request->in_place ? source + 1 : answer, request->answer_nbytes);
@@ -119,11 +120,8 @@ static void run(const struct request *request, int locks) {
 }
 
 int main(void) {
-    FILE *locks = tmpfile();
     struct request request;
-    if (!locks)
-        return 1;
     while (take(&request, sizeof request))
-        run(&request, fileno(locks));
+        run(&request);
     return 0;
 }

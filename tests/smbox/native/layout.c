@@ -7,7 +7,7 @@ EXPORT extern const u64 smbox_layout[];
 #define AT(kind, member) offsetof(struct kind, member)
 const u64 smbox_layout[] = {
     SMBOX_FORMAT,
-    sizeof(struct stripe), AT(stripe, sequence), AT(stripe, writer),
+    sizeof(struct stripe), AT(stripe, sequence), AT(stripe, writer), AT(stripe, holder),
     sizeof(struct region_header), AT(region_header, magic), AT(region_header, format),
     AT(region_header, state),
     sizeof(struct slot), AT(slot, magic), AT(slot, format), AT(slot, id), AT(slot, pid),
@@ -19,9 +19,9 @@ const u64 smbox_layout[] = {
     AT(channel_row, generation), AT(channel_row, serial),
     sizeof(struct ring_entry), AT(ring_entry, number), AT(ring_entry, nbytes),
     sizeof(struct region), AT(region, header), AT(region, table), AT(region, data),
-    AT(region, nbytes), AT(region, address), AT(region, lock), AT(region, stripe_nbytes),
+    AT(region, nbytes), AT(region, address), AT(region, stripe_nbytes),
     AT(region, dtype), AT(region, consistency),
-    sizeof(struct writer), AT(writer, slot), AT(writer, locks),
+    sizeof(struct writer), AT(writer, slot), AT(writer, holder),
     AT(writer, block_nbytes),
     sizeof(struct channel), AT(channel, row), AT(channel, index), AT(channel, ring),
     AT(channel, ring_base), AT(channel, ring_offset), AT(channel, entry_nbytes),
@@ -42,5 +42,5 @@ const u64 smbox_layout[] = {
     REPLACE, SUM, MIN, MAX, ELASTIC, COMPARE_SWAP, ARRIVE, WITHDRAW, SCATTER_PUT, SCATTER_SUM,
     SCALE, MOMENTUM, NESTEROV, ADAGRAD, ADAM,
     OUTPUT_NOTHING, OUTPUT_MOVED, OUTPUT_DELTA, OUTPUT_OLD, OUTPUT_NEW,
-    DONE, BUSY, OPEN, FREED, BAD_ORDER, LOCK_FAILED,
+    DONE, BUSY, OPEN, FREED, BAD_ORDER, NOT_OWN,
 };

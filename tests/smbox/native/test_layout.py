@@ -28,8 +28,8 @@ from smbox.testing.kernels import scale_bytes
 WORD = layout.WORD_NBYTES
 
 IN_ORDER = {  # words that smbox/memory fills by place
-    "region": "header table data nbytes address lock stripe_nbytes dtype consistency",
-    "writer": "slot locks block_nbytes",
+    "region": "header table data nbytes address stripe_nbytes dtype consistency",
+    "writer": "slot holder block_nbytes",
     "channel": "row index ring ring_base ring_offset entry_nbytes",
     "order": "kernel operand output extents region+4 first limit source source_nbytes scale"
     " parameters output_to channel number done result blocked stripe",
@@ -57,7 +57,7 @@ def filled(name):
 
 EXPECTED = (
     {"format": layout.FORMAT_NUMBER}
-    | words_of(Stripe, Stripe.NBYTES, "SEQUENCE WRITER")
+    | words_of(Stripe, Stripe.NBYTES, "SEQUENCE WRITER HOLDER")
     | words_of(RegionHeader, 3 * WORD, "MAGIC FORMAT STATE")
     | words_of(
         Slot,

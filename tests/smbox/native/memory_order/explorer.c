@@ -1,13 +1,13 @@
 /* Explores every execution of a scenario that the memory model (model.c) permits.
  *
  * A thread's next action is found by executing it anew with the results that it has so far. So a
- * thread is determined by its results, and two executions whose messages, views, locks and results are
+ * thread is determined by its results, and two executions whose messages, views and results are
  * equal continue equally. Only one of them is continued: states are compared by a hash of 128 bits.
  *
  * A fence changes only the views of its own thread. So it is executed as soon as it is next: before or
  * after actions of other threads makes no difference. A kill comes before each action that is no fence.
- * A kill between an action and a fence would differ only if the fence changed the current view, which an
- * unlock passes on; acquire fences do, release fences do not.
+ * A kill between an action and a fence would differ only if the fence changed the current view, which a
+ * kill passes on; acquire fences do, release fences do not.
  */
 #include "explorer.h"
 #include "model.h"
@@ -37,7 +37,7 @@ static int is_shown;
 static jmp_buf leave;
 
 static void print_action(const struct action *action, uint64_t result) {
-    static const char *const kinds[] = {"load", "store", "add", "fence", "lock", "try lock", "unlock"};
+    static const char *const kinds[] = {"load", "store", "add", "swap", "await", "fence"};
     static const char *const orders[] = {"relaxed", "consume", "acquire", "release", "acq_rel", "seq_cst"};
     printf("    %s %s ", kinds[action->kind], orders[action->order]);
     if (action->at)
@@ -45,8 +45,8 @@ static void print_action(const struct action *action, uint64_t result) {
     printf(" %#jx: %#jx\n", (uintmax_t)action->value, (uintmax_t)result);
 }
 
-uint64_t perform(enum action_kind kind, memory_order order, const void *at, uint64_t value) {
-    struct action action = {kind, order, at, value};
+uint64_t perform(enum action_kind kind, memory_order order, const void *at, uint64_t value, uint64_t from) {
+    struct action action = {kind, order, at, value, from};
     if (executed_actions == executed->actions) {
         executed->next = action;
         longjmp(leave, 1);
@@ -105,8 +105,6 @@ static struct hash hash_of(const struct state *state) {
         mix(&hash, &thread->actions, sizeof thread->actions);
         mix(&hash, thread->results, thread->actions * sizeof thread->results[0]);
     }
-    mix(&hash, state->holders, sizeof state->holders);
-    mix(&hash, state->lock_views, sizeof state->lock_views);
     return hash;
 }
 

@@ -5,12 +5,13 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-enum action_kind { LOAD, STORE, ADD, FENCE, LOCK, TRY_LOCK, UNLOCK };
+enum action_kind { LOAD, STORE, ADD, SWAP, AWAIT, FENCE };
 
-/* Run one action of the thread that is executed now. at: the shared word; value: of a STORE or ADD;
- * of locks, their number. Returns what a LOAD or ADD read, or 1 if TRY_LOCK found the lock held.
+/* Run one action of the thread that is executed now. at: the shared word; value: of a STORE or ADD. A
+ * SWAP stores value if it finds ``from``. AWAIT waits until the word has 0, or value + n if thread n has
+ * ended. Returns what was read.
  * It does not return if the explorer wants to know just the next action. */
-uint64_t perform(enum action_kind kind, memory_order order, const void *at, uint64_t value);
+uint64_t perform(enum action_kind kind, memory_order order, const void *at, uint64_t value, uint64_t from);
 
 /* The value of a word after the last store, for checks. */
 uint64_t newest_value(const void *at);

@@ -3,8 +3,8 @@
  * The explorer's writer has done, when it is killed, all that precedes the kill in the program. But a
  * compiler may move a relaxed store. So here one commit is executed and its stores are recorded. A memory
  * holds any set of them in which none lacks a store that must precede it: an earlier one to its word, one
- * before a fence that precedes it, and, of a release store, all earlier ones. A system call, as of a lock,
- * is such a fence.
+ * before a fence that precedes it, and, of a release store, all earlier ones. What follows a swap
+ * that acquires is after it, too.
  */
 #include "shipped.h"
 
@@ -59,10 +59,12 @@ static void add_to_word(void *at, uint64_t value, memory_order order) {
 
 static void order_memory(memory_order order) { fences += order != memory_order_relaxed; }
 
-static int change_lock(int locks, int command, const struct flock *request) {
-    (void)locks, (void)command, (void)request;
-    fences++;
-    return 0;
+static int swap_word(void *at, uint64_t *from, uint64_t to, memory_order order) {
+    if (load_word(at, order) != *from)
+        return 0;
+    store_word(at, to, order);
+    fences += order != memory_order_relaxed; /* it precedes all that follows an acquire */
+    return 1;
 }
 
 static void require(int is_so, const char *what) {

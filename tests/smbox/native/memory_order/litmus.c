@@ -19,7 +19,7 @@ static uint64_t do_action(const char *text) {
     memory_order order = text[2] == 'a'   ? memory_order_acquire
                          : text[2] == 'r' ? memory_order_release
                                           : memory_order_relaxed;
-    return perform(kind, order, &words[text[1] == 'y'], 1);
+    return perform(kind, order, &words[text[1] == 'y'], 1, 0);
 }
 
 void print_place(const void *at) { printf("%c", at == words ? 'x' : 'y'); }

@@ -14,13 +14,14 @@
  * - Shared words are accessed by atomic operations only, and none is seq_cst (checked).
  * - A thread stores to a word only after it has seen the newest message, as under a lock (checked). So
  *   the new message has only one place.
- * - A word of read-modify-writes has no other stores (checked), so each reads the newest message.
+ * - A word that is added to has no other stores (checked), so each addition reads the newest message. So
+ *   does a swap: there is no store but those of the thread whose swap was the last one to succeed (checked).
  * - A relaxed store does not carry the view of an earlier release store to its word by its thread, as in
  *   C++20. In C11 it does: the model permits more executions, not fewer.
- * - To lock is an acquire, to unlock a release. A kill unlocks what the thread holds: its stores before
- *   the kill are done, and no others. (kills.c permits other memories.)
- * - A thread that finds a stripe locked waits: the callers of the library repeat a BUSY commit. A reader
- *   does not wait.
+ * - A swap that fails has no effect, and fails only if the newest message is another one.
+ * - Of a killed thread the stores before the kill are done, and no others. (kills.c permits other
+ *   memories.) A thread that finds it dead has learnt that from the kernel: it sees these stores.
+ * - A writer that finds a stripe locked waits until its lock can be taken. A reader does not wait.
  * - A thread that may be killed executes no acquire fence (checked); explorer.c says why.
  */
 #include "model.h"
@@ -101,27 +102,42 @@ static void fence(struct thread *thread) {
         thread->released = thread->current;
 }
 
-/* Returns 1 if the lock is held. */
-static uint64_t lock(struct state *state, int thread) {
-    struct thread *its = &state->threads[thread];
-    uint64_t number = its->next.value;
-    if (state->holders[number])
-        return 1;
-    state->holders[number] = (uint64_t)thread + 1;
-    join(&its->current, &state->lock_views[number]);
-    join(&its->acquired, &state->lock_views[number]);
-    return 0;
+static const struct message *newest_message(const struct state *state, const struct thread *thread) {
+    uint64_t word = word_of(thread->next.at);
+    return &state->messages[word][state->newest.seen[word]];
 }
 
-static void unlock(struct state *state, const struct thread *thread, uint64_t number) {
-    state->holders[number] = 0;
-    state->lock_views[number] = thread->current;
+static uint64_t swap(struct state *state, struct thread *thread) {
+    struct message message = *newest_message(state, thread);
+    if (message.value != thread->next.from)
+        return message.value;
+    (void)read_message(state, thread, state->newest.seen[word_of(thread->next.at)]);
+    message.value = thread->next.value;
+    store_message(state, thread, message);
+    return thread->next.from;
+}
+
+/* The thread that is named by the word for which an AWAIT waits, or NULL. */
+static const struct thread *holder_of(const struct state *state, const struct thread *thread) {
+    uint64_t value = newest_message(state, thread)->value;
+    return value ? &state->threads[value - thread->next.value] : NULL;
+}
+
+/* Who learns from the kernel that a thread has ended sees its stores. */
+static uint64_t await(struct state *state, struct thread *thread) {
+    const struct thread *ended = holder_of(state, thread);
+    uint64_t value = read_message(state, thread, state->newest.seen[word_of(thread->next.at)])->value;
+    if (ended) {
+        join(&thread->current, &ended->current);
+        join(&thread->acquired, &ended->current);
+    }
+    return value;
 }
 
 uint64_t choices_of(const struct state *state, int thread) {
     const struct thread *its = &state->threads[thread];
-    if (its->next.kind == LOCK)
-        return !state->holders[its->next.value];
+    if (its->next.kind == AWAIT)
+        return !holder_of(state, its) || holder_of(state, its)->has_ended;
     if (its->next.kind != LOAD)
         return 1;
     uint64_t word = word_of(its->next.at);
@@ -141,11 +157,10 @@ static uint64_t result_of(struct state *state, int thread, uint64_t choice) {
     case FENCE:
         fence(its);
         return 0;
-    case UNLOCK:
-        unlock(state, its, its->next.value);
-        return 0;
+    case AWAIT:
+        return await(state, its);
     default:
-        return lock(state, thread);
+        return swap(state, its);
     }
 }
 
@@ -162,10 +177,4 @@ void act(struct state *state, int thread, uint64_t choice, int is_killable) {
     its->results[its->actions++] = result;
 }
 
-void kill_thread(struct state *state, int thread) {
-    struct thread *its = &state->threads[thread];
-    its->has_ended = 1;
-    for (uint64_t number = 0; number < LOCKS; number++)
-        if (state->holders[number] == (uint64_t)thread + 1)
-            unlock(state, its, number);
-}
+void kill_thread(struct state *state, int thread) { state->threads[thread].has_ended = 1; }

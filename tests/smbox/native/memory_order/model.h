@@ -4,7 +4,7 @@
 
 #include "explorer.h"
 
-enum { THREADS = 4, WORDS = 24, MESSAGES = 9, ACTIONS = 128, LOCKS = 4 };
+enum { THREADS = 4, WORDS = 24, MESSAGES = 9, ACTIONS = 128 };
 
 /* Of each word, the number of a message. */
 struct view {
@@ -21,7 +21,7 @@ struct action {
     enum action_kind kind;
     memory_order order;
     const void *at;
-    uint64_t value;
+    uint64_t value, from;
 };
 
 struct thread {
@@ -39,21 +39,19 @@ struct state {
     struct message messages[WORDS][MESSAGES];
     struct view newest;
     struct thread threads[THREADS];
-    uint64_t holders[LOCKS]; /* thread + 1, or 0 */
-    struct view lock_views[LOCKS];
     const char *broken; /* assumption of the model, or NULL */
 };
 
 /* Number a shared word. */
 uint64_t word_of(const void *at);
 
-/* Count the ways in which a thread's next action can be done now; 0: it waits for a lock. */
+/* Count the ways in which a thread's next action can be done now; 0: it waits. */
 uint64_t choices_of(const struct state *state, int thread);
 
 /* Do a thread's next action, in one of those ways. is_killable: it may be killed. */
 void act(struct state *state, int thread, uint64_t choice, int is_killable);
 
-/* End a thread; its locks are released. */
+/* End a thread between two actions. */
 void kill_thread(struct state *state, int thread);
 
 #endif

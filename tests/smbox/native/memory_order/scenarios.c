@@ -43,34 +43,48 @@ void print_place(const void *at) {
 static uint64_t load_word(const void *at, memory_order order) {
     u64 value;
     if (is_shared(at))
-        return perform(LOAD, order, at, 0);
+        return perform(LOAD, order, at, 0, 0);
     memcpy(&value, at, 8);
     return value;
 }
 
 static void store_word(void *at, uint64_t value, memory_order order) {
     if (is_shared(at))
-        (void)perform(STORE, order, at, value);
+        (void)perform(STORE, order, at, value, 0);
     else
         memcpy(at, &value, 8);
 }
 
 static void add_to_word(void *at, uint64_t value, memory_order order) {
-    (void)perform(ADD, order, at, value);
+    (void)perform(ADD, order, at, value, 0);
 }
 
-static void order_memory(memory_order order) { (void)perform(FENCE, order, NULL, 0); }
+static void order_memory(memory_order order) { (void)perform(FENCE, order, NULL, 0, 0); }
 
-enum { TRY = 0, WAIT = 1 }; /* instead of a lock file's descriptor */
-
-static int change_lock(int locks, int command, const struct flock *request) {
-    (void)command;
-    enum action_kind kind = request->l_type == F_UNLCK ? UNLOCK : locks == WAIT ? LOCK : TRY_LOCK;
-    errno = EAGAIN;
-    return (int)perform(kind, memory_order_relaxed, NULL, (u64)request->l_start / STRIPE_NBYTES);
+static int swap_word(void *at, uint64_t *from, uint64_t to, memory_order order) {
+    return perform(SWAP, order, at, to, *from) == *from;
 }
 
 /* ---- what a thread does ---------------------------------------------------------------------- */
+
+static int executed; /* the thread */
+
+/* As smbox/memory/commit.py does with a stripe that is locked or open. */
+static void clear_obstacle(const struct region *region, u64 stripe, u64 result) {
+    struct stripe *row = &region->table[stripe];
+    u64 holder;
+    do {
+        holder = perform(AWAIT, memory_order_relaxed, &row->holder, FIRST_HOLDER, 0);
+        if (result == BUSY && !holder)
+            return;
+    } while (smbox_take(row, holder, holders[executed]) != DONE);
+    if (load_relaxed(&row->sequence) & SEQUENCE_OPEN) {
+        u64 writer = load_relaxed(&row->writer) - FIRST_HOLDER;
+        found[executed].result =
+            smbox_recover((struct region *)region, stripe, &memory.slots[writer].slot, NULL);
+    }
+    (void)smbox_take(row, holders[executed], 0);
+}
 
 /* Change words [first, limit) of a region to a value, or by it. */
 static void change(int writer, int region, u64 kernel, u64 first, u64 limit, u64 value, u64 *old) {
@@ -88,7 +102,8 @@ static void change(int writer, int region, u64 kernel, u64 first, u64 limit, u64
                           .source = (u8 *)source,
                           .source_nbytes = 8 * (limit - first),
                           .output_to = (u8 *)old};
-    (void)smbox_commit(&writers[writer], &order, 1);
+    while (!smbox_commit(&writers[writer], &order, 1))
+        clear_obstacle(order.blocked, order.stripe, order.result);
 }
 
 static void write_commits(int writer) {
@@ -99,26 +114,16 @@ static void write_commits(int writer) {
 static u64 read_words(int region, u64 first, u64 limit, u64 *out) {
     struct reading reading = {.region = &regions[region], .first = 8 * first, .limit = 8 * limit,
                               .out = (u8 *)out, .operand = DTYPE_INT64};
-    return smbox_read(&reading, TRY);
+    return smbox_read(&reading, &holders[executed]);
 }
 
 static void read_stripe(int thread) {
     found[thread].result = read_words(0, 0, STRIPE_WORDS, found[thread].words);
 }
 
-/* As smbox/memory/recovery.py does, which takes the lock by another call. */
-static void recover(int thread) {
-    (void)set_lock(WAIT, &regions[0], 0, F_WRLCK);
-    const struct stripe *row = &memory.tables[0][0];
-    if (load_relaxed(&row->sequence) & SEQUENCE_OPEN) {
-        u64 writer = load_relaxed(&row->writer) - memory.slots[0].slot.id;
-        found[thread].result = smbox_recover(&regions[0], 0, &memory.slots[writer].slot, NULL);
-    }
-    smbox_unlock(WAIT, &regions[0], 0);
-}
-
 static void begin(const struct scenario *scenario, int thread, u64 consistency) {
     setting = scenario->setting;
+    executed = thread;
     memset(&found[thread], 0, sizeof found[thread]);
     prepare(DTYPE_INT64, consistency, setting->block_words);
 }
@@ -175,7 +180,7 @@ static void run_recovery(const struct scenario *scenario, int thread) {
     if (thread == 0)
         write_commits(0);
     else if (thread <= scenario->killable)
-        recover(thread);
+        clear_obstacle(&regions[0], 0, BUSY);
     else
         read_stripe(thread);
 }

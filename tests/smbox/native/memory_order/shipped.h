@@ -1,7 +1,5 @@
 /* The shipped commit.c, read.c and locks.c on two small regions, for C files that decide what each access
  * to shared memory does: a stripe has two words, and words are copied and changed one at a time. */
-#define _GNU_SOURCE
-#include <fcntl.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <string.h>
@@ -11,17 +9,19 @@ static uint64_t load_word(const void *at, memory_order order);
 static void store_word(void *at, uint64_t value, memory_order order);
 static void add_to_word(void *at, uint64_t value, memory_order order);
 static void order_memory(memory_order order);
-static int change_lock(int locks, int command, const struct flock *request);
+static int swap_word(void *at, uint64_t *from, uint64_t to, memory_order order);
 
 #undef atomic_load_explicit
 #undef atomic_store_explicit
 #undef atomic_fetch_add_explicit
+#undef atomic_compare_exchange_strong_explicit
 #undef atomic_thread_fence
 #define atomic_load_explicit(at, order) load_word((const void *)(at), order)
 #define atomic_store_explicit(at, value, order) store_word((void *)(at), value, order)
 #define atomic_fetch_add_explicit(at, value, order) add_to_word((void *)(at), value, order)
+#define atomic_compare_exchange_strong_explicit(at, from, to, order, failed) \
+    swap_word((void *)(at), from, to, order)
 #define atomic_thread_fence(order) order_memory(order)
-#define fcntl(locks, command, request) change_lock(locks, command, request)
 #include "native.h"
 
 #define SMBOX_COPY_H /* not copy.h, but: */
@@ -75,6 +75,7 @@ void smbox_narrow(u8 *out, const u8 *data, u64 count, u64 operand) {
 #include "locks.c"
 
 enum { REGIONS = 2, STRIPES = 2, STRIPE_WORDS = 2, STRIPE_NBYTES = 8 * STRIPE_WORDS, WRITERS = 2 };
+enum { THREADS_MAX = 4, FIRST_HOLDER = 7 }; /* thread n holds locks as FIRST_HOLDER + n */
 
 static struct memory {
     struct {
@@ -92,12 +93,15 @@ static struct memory {
 
 static struct region regions[REGIONS];
 static struct writer writers[WRITERS];
+static u64 holders[THREADS_MAX];
 
 static void prepare(u64 dtype, u64 consistency, u64 block_words) {
+    for (u64 at = 0; at < THREADS_MAX; at++)
+        holders[at] = FIRST_HOLDER + at;
     for (u64 at = 0; at < WRITERS; at++) {
         memset(&memory.slots[at], 0, sizeof memory.slots[at]);
-        memory.slots[at].slot.id = 7 + at;
-        writers[at] = (struct writer){&memory.slots[at].slot, 1, 8 * block_words};
+        memory.slots[at].slot.id = holders[at];
+        writers[at] = (struct writer){&memory.slots[at].slot, &holders[at], 8 * block_words};
     }
     for (u64 at = 0; at < REGIONS; at++)
         regions[at] = (struct region){.header = &memory.headers[at],
@@ -105,7 +109,6 @@ static void prepare(u64 dtype, u64 consistency, u64 block_words) {
                                       .data = (u8 *)memory.data[at],
                                       .nbytes = STRIPES * STRIPE_NBYTES,
                                       .address = 0x1000 * (at + 1),
-                                      .lock = at * STRIPES * STRIPE_NBYTES,
                                       .stripe_nbytes = STRIPE_NBYTES,
                                       .dtype = dtype,
                                       .consistency = consistency};
