@@ -19,6 +19,8 @@ __all__ = ["HookedOptimizer"]
 class HookedOptimizer(torch.optim.Optimizer):
     """An optimizer that adds torch's hooks to ``state_dict`` and ``load_state_dict``.
 
+    Frameworks cannot imitate it, and it cannot be copied.
+
     A call by a user runs the hooks once; a call of the base method by an overriding method runs
     none. If a hook returns a state, it replaces the state that was passed to the hook.
     """
@@ -42,6 +44,14 @@ class HookedOptimizer(torch.optim.Optimizer):
             cls.state_dict = _saving(own["state_dict"])  # type: ignore[method-assign]
         if "load_state_dict" in own:
             cls.load_state_dict = _loading(own["load_state_dict"])  # type: ignore[method-assign]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Reject copy and pickle: the rank of a worker cannot be duplicated."""
+        raise ConfigError(
+            "a wrapped optimizer is neither copied nor pickled: save its state_dict(), and "
+            "load it into an optimizer that is wrapped there",
+            optimizer=type(self).__name__,
+        )
 
     def _follow_loads(self, inner: torch.optim.Optimizer) -> None:
         """Call ``_inner_loaded`` whenever an inner optimizer has loaded a state itself."""

@@ -109,14 +109,6 @@ class WrappedOptimizer(HookedOptimizer):
     def state(self, state: Any) -> None:
         self.inner.state = state
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Reject copy and pickle: the rank of a worker cannot be duplicated."""
-        raise ConfigError(
-            "a wrapped optimizer is neither copied nor pickled: save its state_dict(), and "
-            "load it into an optimizer that is wrapped there",
-            optimizer=type(self).__name__,
-        )
-
     @_disable_dynamo  # as torch's own methods; torch.compiler.disable imports torch._dynamo
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Do one step.
