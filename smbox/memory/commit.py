@@ -56,7 +56,7 @@ class StripeBusy(Exception):
         The pid is 0 unless a writer holds the stripe: readers record no pid.
         """
         holder = int(self.region.table[self.stripe, Stripe.HOLDER])
-        pid = journal.living_pid(self.region.node, holder) if holder else 0
+        pid = journal.pid_of(self.region.node, holder)
         return {"region": self.region.spec.name, "stripe": self.stripe, "holder_pid": pid}
 
 
@@ -103,10 +103,9 @@ def clear_obstacle(region: MappedRegion, result: int, stripe: int, locks: LockFi
         StripeBusy, RegionFreedError, LayoutMismatchError, SegmentError, PeerLostError: as
             ``run_orders``.
     """
-    if result == Result.DONE:
-        return  # the library paused so that Python can handle signals
-    if result == Result.BUSY and not region.table[stripe, Stripe.HOLDER]:
-        return  # it has been unlocked meanwhile
+    is_unlocked = result == Result.BUSY and not region.table[stripe, Stripe.HOLDER]
+    if result == Result.DONE or is_unlocked:  # DONE: it paused so that Python handles signals
+        return
     if result in (Result.BUSY, Result.OPEN):
         recover_stripe(region, stripe, locks)
         return
@@ -126,12 +125,12 @@ def recover_stripe(region: MappedRegion, stripe: int, locks: LockFile) -> None:
     try:
         if not region.try_lock(stripe, locks):
             raise StripeBusy(region, stripe)
-        recover_held(region, stripe)
+        recover_held(region, stripe, locks)
     finally:  # an interrupt may come as soon as it is locked
         region.unlock(stripe, locks)
 
 
-def recover_held(region: MappedRegion, stripe: int) -> None:
+def recover_held(region: MappedRegion, stripe: int, locks: LockFile) -> None:
     """Recover a stripe that the caller has locked, if it is open; raises as above."""
     row = region.table[stripe]
     if not int(row[Stripe.SEQUENCE]) & Stripe.OPEN:
@@ -140,7 +139,8 @@ def recover_held(region: MappedRegion, stripe: int) -> None:
     ring = _ring_room(region.node, slot) if ring_needed(slot) else None
     recover, header = library.load().short.smbox_recover, orders.address_of(slot.bytes)
     old = 0 if ring is None else orders.address_of(ring)
-    result = recover(region.block.address, stripe, header, old)
+    result = recover(region.block.address, stripe, header, old, locks.word.address)
+    locks.check_own()
     if result != Result.DONE:
         raise SegmentError(
             f"the journal of stripe {stripe} of {region.spec.name!r} is damaged", slot=slot.name

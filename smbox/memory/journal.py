@@ -66,6 +66,7 @@ class Writer:
         """
         locks = LockFile(node)  # garbage collection closes it if this fails
         slot_id = locks.id
+        locks.check_own()  # a forked child has no id
         name = layout.slot_name(node, slot_id)
         while True:
             # A node that starts removes incomplete segments.
@@ -106,11 +107,10 @@ def is_alive(node: str, slot_id: int) -> bool:
         return False
 
 
-def living_pid(node: str, slot_id: int) -> int:
-    """Return the pid of the slot's writer; 0 if it is dead or cannot be determined."""
+def pid_of(node: str, slot_id: int) -> int:
+    """Return the pid of the slot's writer; 0 if there is no slot, or it cannot be mapped."""
     with suppress(SegmentError, SystemLimitError):
-        if is_alive(node, slot_id):
-            return int(slot_words(attach_slot(node, slot_id))[Slot.PID])
+        return int(slot_words(attach_slot(node, slot_id))[Slot.PID])
     return 0
 
 

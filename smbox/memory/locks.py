@@ -101,8 +101,9 @@ class LockFile:
         return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
 
     def is_alive(self, holder: int) -> bool:
-        """Return whether a holder lives; raises as above."""
-        return holder == self.id or self.is_held(layout.LockByte.HOLDERS + holder)
+        """Return whether a holder lives; no id is 2**60 or more. Raises as above."""
+        byte = layout.LockByte.HOLDERS + holder
+        return holder == self.id or (holder < layout.LockByte.NODE and self.is_held(byte))
 
     def close(self) -> None:
         """Close the file; its locks end with its last descriptor (a forked child's too)."""

@@ -110,19 +110,18 @@ class MappedRegion:
         Raises:
             PeerLostError: this is a forked child, and ``locks`` its parent's.
         """
-        locks.check_own()
         holder = int(self.table[stripe, Stripe.HOLDER])
-        if holder == locks.id:
-            return True
-        return not (holder and locks.is_alive(holder)) and self._take(stripe, holder, locks.id)
+        if holder not in (0, locks.id) and locks.is_alive(holder):
+            return False
+        row = orders.address_of(self.table[stripe])
+        result = library.load().short.smbox_take(row, locks.word.address, holder)
+        locks.check_own()
+        return bool(result == orders.Result.DONE)
 
     def unlock(self, stripe: int, locks: LockFile) -> None:
         """Unlock a stripe if ``locks`` has locked it."""
-        self._take(stripe, locks.id, 0)
-
-    def _take(self, stripe: int, holder: int, to: int) -> bool:
         row = orders.address_of(self.table[stripe])
-        return bool(library.load().short.smbox_take(row, holder, to) == orders.Result.DONE)
+        library.load().short.smbox_leave(row, locks.word.address)
 
     def check_usable(self) -> None:
         """Raise RegionFreedError if the region was freed."""

@@ -217,7 +217,7 @@ class RangeLock:
         while self._next < self._stripes.stop:
             if not self._region.try_lock(self._next, self._locks):
                 raise StripeBusy(self._region, self._next)
-            recover_held(self._region, self._next)
+            recover_held(self._region, self._next, self._locks)
             self._next += 1
         self._region.check_usable()
 
@@ -233,14 +233,15 @@ class RangeLock:
         self.acquire()
         try:
             np.copyto(out, self._region.data[self._range])
+            self._locks.check_own()  # in a child that was forked meanwhile, the locks are gone
         finally:
             self.release()
 
     def release(self) -> None:
         """Release all stripes; ``acquire`` starts again."""
+        self._next = self._stripes.start  # first: an interrupt may come after any stripe
         for stripe in self._stripes:
             self._region.unlock(stripe, self._locks)
-        self._next = self._stripes.start
 
 
 def stamp_of(region: MappedRegion, first: int, limit: int) -> int:

@@ -373,19 +373,24 @@ static enum result run_order(struct writer *writer, struct order *order, u64 *le
 
 u64 smbox_commit(struct writer *writer, struct order *orders, u32 count) {
     u64 left = CALL_NBYTES;
-    for (u32 at = 0; at < count; at++) {
-        enum result result = run_order(writer, &orders[at], &left);
-        orders[at].result = result;
-        if (result != DONE || orders[at].done < orders[at].limit)
-            return at;
+    u32 at = 0;
+    for (; at < count; at++) {
+        orders[at].result = run_order(writer, &orders[at], &left);
+        if (orders[at].result != DONE || orders[at].done < orders[at].limit)
+            break;
     }
-    return count;
+    /* Sequential consistency: all see these stores before the caller loads another region. */
+    atomic_thread_fence(memory_order_seq_cst);
+    return at;
 }
 
 /* ---- recovery ---------------------------------------------------------------------------------- */
 
-u64 smbox_recover(struct region *region, u64 stripe, struct slot *slot, const u8 *ring) {
+u64 smbox_recover(struct region *region, u64 stripe, struct slot *slot, const u8 *ring,
+                  const u64 *holder) {
     struct stripe *row = &region->table[stripe];
+    if (!*holder || load_relaxed(&row->holder) != *holder)
+        return NOT_OWN; /* a forked child in a call of its parent, which may have unlocked it since */
     u64 sequence = load_acquire(&row->sequence);
     if (!(sequence & SEQUENCE_OPEN))
         return DONE;

@@ -3,21 +3,27 @@
  * (smbox/memory/locks.py). And the fence for processes that take no lock. */
 #include "native.h"
 
-/* Acquire: pairs with the release by which the last holder unlocked. */
-u64 smbox_take(struct stripe *row, u64 from, u64 to) {
+/* Acquire pairs with the release of the last holder. */
+static int swap_holder(struct stripe *row, u64 from, u64 to) {
     return atomic_compare_exchange_strong_explicit(&row->holder, &from, to, memory_order_acq_rel,
-                                                   memory_order_relaxed)
-               ? DONE
-               : BUSY;
+                                                   memory_order_relaxed);
+}
+
+u64 smbox_take(struct stripe *row, const u64 *holder, u64 from) {
+    if (!*holder)
+        return NOT_OWN;
+    return swap_holder(row, from, *holder) ? DONE : BUSY;
+}
+
+u64 smbox_leave(struct stripe *row, const u64 *holder) {
+    return *holder && swap_holder(row, *holder, 0) ? DONE : BUSY;
 }
 
 enum result smbox_lock(const u64 *holder, const struct region *region, u64 stripe) {
     struct stripe *row = &region->table[stripe];
-    if (!*holder)
-        return NOT_OWN;
-    if (smbox_take(row, 0, *holder) != DONE)
-        return BUSY;
-    enum result result = DONE;
+    enum result result = (enum result)smbox_take(row, holder, 0);
+    if (result != DONE)
+        return result;
     if (is_freed(region))
         result = FREED;
     else if (load_relaxed(&row->sequence) & SEQUENCE_OPEN)

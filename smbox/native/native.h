@@ -186,17 +186,21 @@ EXPORT u64 smbox_commit(struct writer *writer, struct order *orders, u32 count);
 /* Read until the end or the first obstacle; of a range, at most 64 MiB. Returns enum result. */
 EXPORT u64 smbox_read(struct reading *reading, const u64 *holder);
 
-/* Let a stripe's lock go from one holder to another; 0: nobody. Returns DONE, or BUSY if the first
- * does not hold it. */
-EXPORT u64 smbox_take(struct stripe *row, u64 from, u64 to);
+/* Take the lock of a stripe that nobody has (from: 0) or that a dead holder has. Returns DONE, BUSY if it
+ * is no longer so, or NOT_OWN. */
+EXPORT u64 smbox_take(struct stripe *row, const u64 *holder, u64 from);
+
+/* Leave the lock of a stripe, if the holder has it. */
+EXPORT u64 smbox_leave(struct stripe *row, const u64 *holder);
 
 /* Count the commits of a region, the sum over its stripes. Later loads see what they changed. */
 EXPORT u64 smbox_version(const struct stripe *table, u64 count);
 
 /* Undo or complete the commit of an open stripe from the slot of its dead writer. The caller holds
  * the stripe's lock. ring: the saved old bytes of extent 0 if the slot names a ring, else NULL.
- * Returns DONE, or BAD_ORDER if the slot names another stripe. */
-EXPORT u64 smbox_recover(struct region *region, u64 stripe, struct slot *slot, const u8 *ring);
+ * Returns DONE, BAD_ORDER if the slot names another stripe, or NOT_OWN if another one holds the lock. */
+EXPORT u64 smbox_recover(struct region *region, u64 stripe, struct slot *slot, const u8 *ring,
+                         const u64 *holder);
 
 /* Sum the products of two arrays of floats of one type, in double and in an order that depends only
  * on count. sum: receives the result. Returns DONE, or BAD_ORDER for other types. */

@@ -14,10 +14,10 @@ from smbox.memory.segment import Segment, listing
 def test_a_slot_lives_as_long_as_its_writer(memory):
     writer = Writer.create(memory.name)
     assert memory.superblock.locks.is_alive(writer.slot_id)
-    assert journal.living_pid(memory.name, writer.slot_id) == os.getpid()
+    assert journal.pid_of(memory.name, writer.slot_id) == os.getpid()
     writer.close()
     assert not memory.superblock.locks.is_alive(writer.slot_id)
-    assert journal.living_pid(memory.name, writer.slot_id) == 0
+    assert journal.pid_of(memory.name, writer.slot_id) == 0
     assert layout.slot_name(memory.name, writer.slot_id) not in listing("smbox.")
 
 

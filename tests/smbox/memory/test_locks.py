@@ -3,7 +3,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from contextlib import closing
 
 import numpy as np
 import pytest
@@ -12,11 +11,9 @@ from smbox.errors import PeerLostError, SegmentError
 from smbox.memory import layout, locks, segment
 from smbox.memory.journal import Writer
 from smbox.memory.kernels import KernelCode
-from smbox.memory.layout import STRIPE_NBYTES, Stripe
 from smbox.memory.locks import LockFile, take_node_lock
 from smbox.memory.node_memory import NodeMemory
-from smbox.memory.reading import RangeLock, Reader
-from smbox.testing.dead_writer import leave_open
+from smbox.testing.forks import end, in_child
 from smbox.testing.regions import commit
 
 
@@ -36,72 +33,6 @@ def test_a_byte_has_one_holder(pair):
     assert two.try_lock((1 << 47) + 1)
     one.close()
     assert two.try_lock(1 << 47)
-
-
-def test_a_stripe_has_one_holder(pair, make):
-    one, two = pair
-    region = make(np.zeros(4, np.int64))
-    assert region.try_lock(0, one)
-    assert region.try_lock(0, one)  # it has it
-    assert not region.try_lock(0, two)
-    region.unlock(0, two)
-    assert region.table[0, Stripe.HOLDER] == one.id
-    region.unlock(0, one)
-    assert region.try_lock(0, two)
-
-
-def dead_holder(memory, region) -> int:
-    """Lock all stripes of a region in a process that is killed; return its id."""
-
-    def lock():
-        locks = LockFile(memory.name)
-        assert all(region.try_lock(stripe, locks) for stripe in range(region.stripe_count))
-        in_child.kept = locks
-
-    end(in_child(lock))
-    return int(region.table[0, Stripe.HOLDER])
-
-
-def test_the_locks_of_a_killed_process_are_taken_over(memory, make):
-    """By a commit, and by a snapshot; the dead process had no journal slot."""
-    region = make(np.zeros(2 * STRIPE_NBYTES, np.uint8))
-    dead = dead_holder(memory, region)
-    assert dead
-    assert not memory.writer.locks.is_alive(dead)
-    ones = np.ones(region.nbytes, np.uint8)
-    commit(memory.writer, (region,), KernelCode.SUM, 0, region.nbytes, ones)
-    assert not region.table[:, Stripe.HOLDER].any()
-    assert dead_holder(memory, region) != dead
-    with closing(LockFile(memory.name)) as locks:
-        RangeLock(region, locks, 0, region.nbytes).copy_to(out := np.zeros_like(ones))
-    assert out.all()
-    assert not region.table[:, Stripe.HOLDER].any()
-
-
-def test_a_read_takes_the_lock_of_a_killed_process_over_if_the_stripe_is_open(memory, make):
-    region = make(np.arange(4, dtype=np.uint8))
-    leave_open(region, first=0, limit=4)
-    with closing(LockFile(memory.name)) as locks:
-        Reader(locks).read(region, 0, 4, out := np.zeros(4, np.uint8))
-    assert out.tolist() == [0, 1, 2, 3]
-    assert region.table[0, [Stripe.SEQUENCE, Stripe.HOLDER]].tolist() == [2, 0]
-    memory.sweep_slots()
-
-
-def test_two_who_find_a_dead_holder_take_its_lock_over_once(pair, memory, make, monkeypatch):
-    one, two = pair
-    region = make(np.zeros(4, np.int64))
-    dead_holder(memory, region)
-    is_alive = LockFile.is_alive
-
-    def late(locks: LockFile, holder: int) -> bool:
-        monkeypatch.undo()
-        assert region.try_lock(0, two)  # meanwhile
-        return is_alive(one, holder)
-
-    monkeypatch.setattr(LockFile, "is_alive", late)
-    assert not region.try_lock(0, one)
-    assert region.table[0, Stripe.HOLDER] == two.id
 
 
 def test_a_name_that_another_user_has_is_told_with_its_cure(memory, monkeypatch):
@@ -157,31 +88,6 @@ def test_a_forked_child_does_not_keep_its_parents_lock(pair):
     os.waitpid(child, 0)
     os.close(writer)
     os.close(reader)
-
-
-def in_child(then):
-    """Fork a child that calls ``then()`` and waits to be killed; return its pid."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            then()
-            os.write(writer, b"x")
-            signal.pause()
-        finally:
-            os._exit(1)
-    os.close(writer)
-    is_well = os.read(reader, 1) == b"x"
-    os.close(reader)
-    if not is_well:
-        os.waitpid(child, 0)
-    assert is_well, "the child failed"
-    return child
-
-
-def end(child):
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
 
 
 def test_a_fork_while_a_thread_opens_a_lock_file_leaves_the_child_none(

@@ -215,17 +215,7 @@ def test_the_holder_is_named(memory, make):
     assert busy.facts()["holder_pid"] == os.getpid()
 
 
-def test_a_holder_that_died_is_not_named(memory, make):
-    region = make(np.zeros(4, np.float32))
-    busy, writer = StripeBusy(region, 0), Writer.create(memory.name)
-    assert region.try_lock(0, writer.locks)
-    assert busy.facts()["holder_pid"] == os.getpid()
-    writer.locks.close()  # its lock goes, as with its process
-    assert busy.facts()["holder_pid"] == 0
-    writer.close()
-
-
-def test_nobody_is_named_where_the_locks_are_gone(memory, make, monkeypatch):
+def test_nobody_is_named_where_the_slot_is_gone(memory, make, monkeypatch):
     region = make(np.zeros(4, np.float32))
     region.table[0] = [Stripe.OPEN, memory.writer.slot_id, memory.writer.slot_id, 0, 0, 0, 0, 0]
     monkeypatch.setattr(region, "node", "gone")

@@ -8,6 +8,7 @@ from smbox.memory.commit import StripeBusy, recover_stripe
 from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import STRIPE_NBYTES, Consistency, RegionState, Stripe
 from smbox.memory.locks import LockFile
+from smbox.memory.mapped import MappedRegion
 from smbox.memory.reading import CHANGING, RangeLock, stamp_of
 from smbox.testing.dead_writer import leave_open
 from smbox.testing.regions import commit
@@ -43,6 +44,25 @@ def test_it_keeps_what_it_has_and_goes_on(memory, region, other, locks):
     assert held(region) == [True, True, True]
     range_lock.release()
     assert held(region) == [False, False, False]
+
+
+def test_a_release_that_is_interrupted_begins_anew(region, locks, monkeypatch):
+    """The next snapshot skipped the stripes that had been unlocked: it could be torn."""
+    range_lock, unlock = RangeLock(region, locks, 0, LAST), MappedRegion.unlock
+
+    def interrupted(region: MappedRegion, stripe: int, locks: LockFile) -> None:
+        unlock(region, stripe, locks)
+        if stripe == 1:
+            raise KeyboardInterrupt
+
+    range_lock.acquire()
+    with monkeypatch.context() as patch:
+        patch.setattr(MappedRegion, "unlock", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            range_lock.release()
+    range_lock.acquire()
+    assert held(region) == [True, True, True]
+    range_lock.release()
 
 
 def test_part_of_a_region_can_be_held(region, other, locks):

@@ -143,7 +143,7 @@ def test_zig_compiles_for_aarch64(tmp_path: Path):
 
 
 @pytest.mark.usefixtures("zig_cache")
-def test_a_fence_precedes_the_stores_to_a_region_on_aarch64(tmp_path: Path):
+def test_fences_are_before_the_stores_to_a_region_and_after_a_commit_on_aarch64(tmp_path: Path):
     """x86-64 keeps the order of stores: nothing there would show that a fence is missing."""
     pytest.importorskip("ziglang", reason="the extra `dev` brings it")
     flags = [flag for flag in compiling.FLAGS if flag != "-shared"]
@@ -152,8 +152,10 @@ def test_a_fence_precedes_the_stores_to_a_region_on_aarch64(tmp_path: Path):
     assembly = Path(tmp_path, "commit.s").read_text()
     recovery = assembly.partition("\nsmbox_recover:")[2].partition("\tbl\tmemcpy\n")[0]
     kernel = assembly.partition("\tblr\t")[0].rpartition("\tstlr\t")[2]  # from progress on
+    end = assembly.partition("\nsmbox_commit:")[2].partition("\tret\n")[0]
     assert "\tdmb\tish\n" in recovery
     assert "\tdmb\tish\n" in kernel
+    assert "\tdmb\tish\n" in end.rpartition("\tbl\tsmbox_unlock\n")[2]
 
 
 @pytest.mark.parametrize("name", ["cc", "zig"])

@@ -52,17 +52,27 @@ def test_who_has_no_id_can_lock_nothing(native):
 
 
 @pytest.mark.parametrize(
-    ("found", "holder", "to", "result", "then"),
+    ("found", "own", "from_", "result", "then"),
     [
-        (0, 0, 7, Result.DONE, 7),  # lock
-        (7, 7, 0, Result.DONE, 0),  # unlock
-        (7, 7, 9, Result.DONE, 9),  # take over
-        (9, 7, 0, Result.BUSY, 9),  # it has been taken over
-        (9, 0, 7, Result.BUSY, 9),
+        (0, 7, 0, Result.DONE, 7),  # lock
+        (5, 7, 5, Result.DONE, 7),  # take over
+        (9, 7, 5, Result.BUSY, 9),  # another one has taken it over
+        (9, 7, 0, Result.BUSY, 9),
+        (0, 0, 0, Result.NOT_OWN, 0),
+        (5, 0, 5, Result.NOT_OWN, 5),
     ],
 )
-def test_a_lock_goes_over_from_its_holder_alone(found, holder, to, result, then):
-    row = np.zeros(Stripe.WORDS, np.uint64)
+def test_a_lock_goes_over_from_its_holder_alone(found, own, from_, result, then):
+    row, holder = np.zeros(Stripe.WORDS, np.uint64), np.array([own], np.uint64)
     row[Stripe.HOLDER] = found
-    assert library.load().short.smbox_take(address_of(row), holder, to) == result
+    take = library.load().short.smbox_take
+    assert take(address_of(row), address_of(holder), from_) == result
+    assert row[Stripe.HOLDER] == then
+
+
+@pytest.mark.parametrize(("found", "own", "then"), [(7, 7, 0), (9, 7, 9), (7, 0, 7), (0, 0, 0)])
+def test_only_its_holder_leaves_a_lock(found, own, then):
+    row, holder = np.zeros(Stripe.WORDS, np.uint64), np.array([own], np.uint64)
+    row[Stripe.HOLDER] = found
+    library.load().short.smbox_leave(address_of(row), address_of(holder))
     assert row[Stripe.HOLDER] == then

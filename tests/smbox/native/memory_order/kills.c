@@ -84,8 +84,9 @@ static u64 recovered(u64 extent, u64 stripe) {
     const struct slot *slot = &memory.slots[0].slot;
     const struct stripe *row = &memory.tables[extent][stripe];
     const u8 *ring = slot->ring ? (const u8 *)memory.ring + slot->ring_offset : NULL;
+    memory.tables[extent][stripe].holder = holders[1]; /* the recoverer has taken the lock over */
     if (row->sequence & SEQUENCE_OPEN)
-        require(smbox_recover(&regions[extent], stripe, &memory.slots[0].slot, ring) == DONE,
+        require(smbox_recover(&regions[extent], stripe, &memory.slots[0].slot, ring, &holders[1]) == DONE,
                 "the slot does not fit the open stripe");
     u64 at = stripe * STRIPE_WORDS;
     u64 changes[STRIPE_WORDS];

@@ -59,7 +59,10 @@ static void add_to_word(void *at, uint64_t value, memory_order order) {
     (void)perform(ADD, order, at, value, 0);
 }
 
-static void order_memory(memory_order order) { (void)perform(FENCE, order, NULL, 0, 0); }
+static void order_memory(memory_order order) {
+    if (order != memory_order_seq_cst) /* that at the end of a call: here nothing may rely on it */
+        (void)perform(FENCE, order, NULL, 0, 0);
+}
 
 static int swap_word(void *at, uint64_t *from, uint64_t to, memory_order order) {
     return perform(SWAP, order, at, to, *from) == *from;
@@ -77,13 +80,13 @@ static void clear_obstacle(const struct region *region, u64 stripe, u64 result) 
         holder = perform(AWAIT, memory_order_relaxed, &row->holder, FIRST_HOLDER, 0);
         if (result == BUSY && !holder)
             return;
-    } while (smbox_take(row, holder, holders[executed]) != DONE);
+    } while (smbox_take(row, &holders[executed], holder) != DONE);
     if (load_relaxed(&row->sequence) & SEQUENCE_OPEN) {
         u64 writer = load_relaxed(&row->writer) - FIRST_HOLDER;
         found[executed].result =
-            smbox_recover((struct region *)region, stripe, &memory.slots[writer].slot, NULL);
+            smbox_recover((struct region *)region, stripe, &memory.slots[writer].slot, NULL, &holders[executed]);
     }
-    (void)smbox_take(row, holders[executed], 0);
+    (void)smbox_leave(row, &holders[executed]);
 }
 
 /* Change words [first, limit) of a region to a value, or by it. */
