@@ -121,6 +121,7 @@ def recover_stripe(region: MappedRegion, stripe: int, locks: LockFile) -> None:
         StripeBusy: its living writer, or another process that recovers it, holds the lock.
         SegmentError: the journal slot is missing or names another stripe; the stripe stays
             open, so that nobody uses its torn bytes.
+        PeerLostError: this is a forked child, and ``locks`` its parent's; nothing changed.
     """
     try:
         if not region.try_lock(stripe, locks):

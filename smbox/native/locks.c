@@ -1,6 +1,6 @@
-/* Locks of stripes: a word of the stripe's row has the id of its holder. A lock of its own costs no
- * system call; who is dead is found by the byte of the lock file that a living holder locks
- * (smbox/memory/locks.py). And the fence for processes that take no lock. */
+/* Locks of stripes: a word of the stripe's row has the id of the lock's holder. A free stripe is locked
+ * without a system call. A living holder locks a byte of the lock file, by which smbox/memory/locks.py
+ * finds who is dead. And the fence for processes that take no lock. */
 #include "native.h"
 
 /* Acquire pairs with the release of the last holder. */

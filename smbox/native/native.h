@@ -105,7 +105,7 @@ enum { STRIPE_BY_STRIPE = 1, WITHOUT_LOCKS = 3 };
 struct writer {
     struct slot *slot; /* with as many undo areas as the orders have extents */
     const u64 *holder; /* its id as a holder of locks; 0 in a forked child */
-    u64 block_nbytes;       /* bytes that are saved and changed at a time; a multiple of 64 */
+    u64 block_nbytes;  /* bytes that are saved and changed at a time; a multiple of 64 */
 };
 
 struct channel {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -43,6 +44,13 @@ def other(memory: NodeMemory) -> Iterator[LockFile]:
     locks = LockFile(memory.name)
     yield locks
     locks.close()
+
+
+@pytest.fixture
+def pair(memory: NodeMemory) -> Iterator[tuple[LockFile, LockFile]]:
+    """Two open files of the lock file: two holders of locks."""
+    with closing(LockFile(memory.name)) as one, closing(LockFile(memory.name)) as two:
+        yield one, two
 
 
 @pytest.fixture

@@ -160,7 +160,7 @@ def test_an_optimizer_steps_parameters_and_state_together(memory, make):
         assert region.version() == 4
 
 
-def test_a_freed_region_is_told_and_its_stripe_unlocked(memory, region, other):
+def test_a_freed_region_is_told_and_its_stripe_unlocked(memory, region):
     region.state = RegionState.FREED
     with pytest.raises(RegionFreedError):
         commit(memory.writer, (region,), SUM, 0, 8, twos(2), 1.0)
@@ -171,7 +171,7 @@ def test_a_freed_region_is_told_and_its_stripe_unlocked(memory, region, other):
 @pytest.mark.parametrize(
     ("kernel", "source"), [(SUM, twos(3)), (KernelCode.ARRIVE, twos(2)), (11, twos(2))]
 )
-def test_an_impossible_change_is_refused(memory, region, other, kernel, source):
+def test_an_impossible_change_is_refused(memory, region, kernel, source):
     with pytest.raises(LayoutMismatchError, match="fit"):
         commit(memory.writer, (region,), kernel, 0, 8, source, 1.0)
     assert region.version() == 0

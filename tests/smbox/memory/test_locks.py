@@ -17,14 +17,6 @@ from smbox.testing.forks import end, in_child
 from smbox.testing.regions import commit
 
 
-@pytest.fixture
-def pair(memory):
-    one, two = LockFile(memory.name), LockFile(memory.name)
-    yield one, two
-    one.close()
-    two.close()
-
-
 def test_a_byte_has_one_holder(pair):
     one, two = pair
     assert one.try_lock(1 << 47)
@@ -76,18 +68,11 @@ def test_the_slot_of_a_writer_that_is_forgotten_is_swept(memory):
 def test_a_forked_child_does_not_keep_its_parents_lock(pair):
     one, two = pair
     assert one.try_lock(5)
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.write(writer, b"x")
-        signal.pause()
-    os.read(reader, 1)
+    child = in_child(lambda: None)
     one.close()
-    assert two.try_lock(5)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    os.close(writer)
-    os.close(reader)
+    is_free = two.try_lock(5)
+    end(child)
+    assert is_free
 
 
 def test_a_fork_while_a_thread_opens_a_lock_file_leaves_the_child_none(

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-import signal
 
 import numpy as np
 import pytest
@@ -15,6 +14,7 @@ from smbox.memory.layout import STRIPE_NBYTES, Slot, SlotState, Stripe, slot_nam
 from smbox.memory.locks import LockFile
 from smbox.memory.segment import unlink
 from smbox.testing.dead_writer import GARBAGE, leave_open
+from smbox.testing.forks import end, in_child
 from smbox.testing.regions import commit
 
 COMMITTED = SlotState.COMMITTED
@@ -180,22 +180,18 @@ def test_a_restart_takes_no_number_of_an_armed_slot_nor_of_another_serial(
 
 
 def test_a_killed_holder_frees_its_stripe(memory, region):
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        held = LockFile(memory.name)
-        region.try_lock(0, held)
-        os.write(writer, b"x")
-        signal.pause()
-    os.read(reader, 1)
+    held = []
+
+    def lock():
+        held.append(locks := LockFile(memory.name))
+        assert region.try_lock(0, locks)
+
+    child = in_child(lock)
     with pytest.raises(StripeBusy):
         add_one(memory, region)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
+    end(child)
     add_one(memory, region)
     assert region.version() == 1
-    os.close(reader)
-    os.close(writer)
 
 
 def test_a_writer_that_lives_is_not_swept(memory):

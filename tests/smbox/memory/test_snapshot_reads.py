@@ -32,7 +32,7 @@ def held(region) -> list[bool]:
     return region.table[:3, Stripe.HOLDER].astype(bool).tolist()
 
 
-def test_it_keeps_what_it_has_and_goes_on(memory, region, other, locks):
+def test_it_keeps_what_it_has_and_goes_on(region, other, locks):
     range_lock = RangeLock(region, locks, 0, LAST)
     region.try_lock(1, other)
     with pytest.raises(StripeBusy) as busy:
@@ -65,14 +65,14 @@ def test_a_release_that_is_interrupted_begins_anew(region, locks, monkeypatch):
     range_lock.release()
 
 
-def test_part_of_a_region_can_be_held(region, other, locks):
+def test_part_of_a_region_can_be_held(region, locks):
     range_lock = RangeLock(region, locks, STRIPE_NBYTES, 2 * STRIPE_NBYTES)
     range_lock.acquire()
     assert held(region) == [False, True, False]
     range_lock.release()
 
 
-def test_a_freed_region_has_no_snapshot(region, other, locks):
+def test_a_freed_region_has_no_snapshot(region, locks):
     region.state = RegionState.FREED
     range_lock = RangeLock(region, locks, 0, LAST)
     with pytest.raises(RegionFreedError):
@@ -81,7 +81,7 @@ def test_a_freed_region_has_no_snapshot(region, other, locks):
     assert held(region) == [False, False, False]
 
 
-def test_a_copy_is_made_when_all_stripes_of_its_range_are_held(memory, region, other, locks):
+def test_a_copy_is_made_when_all_stripes_of_its_range_are_held(region, other, locks):
     region.array()[:] = 7
     first, limit = STRIPE_NBYTES - 1, STRIPE_NBYTES + 2
     range_lock, out = RangeLock(region, locks, first, limit), np.zeros(3, np.uint8)

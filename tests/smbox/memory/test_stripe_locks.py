@@ -18,12 +18,6 @@ from smbox.testing.forks import end, in_child
 from smbox.testing.regions import commit
 
 
-@pytest.fixture
-def pair(memory):
-    with closing(LockFile(memory.name)) as one, closing(LockFile(memory.name)) as two:
-        yield one, two
-
-
 def test_a_stripe_has_one_holder(pair, make):
     one, two = pair
     region = make(np.zeros(4, np.int64))

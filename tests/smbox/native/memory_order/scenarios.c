@@ -73,7 +73,7 @@ static int swap_word(void *at, uint64_t *from, uint64_t to, memory_order order) 
 static int executed; /* the thread */
 
 /* As smbox/memory/commit.py does with a stripe that is locked or open. */
-static void clear_obstacle(const struct region *region, u64 stripe, u64 result) {
+static void clear_obstacle(struct region *region, u64 stripe, u64 result) {
     struct stripe *row = &region->table[stripe];
     u64 holder;
     do {
@@ -84,7 +84,7 @@ static void clear_obstacle(const struct region *region, u64 stripe, u64 result) 
     if (load_relaxed(&row->sequence) & SEQUENCE_OPEN) {
         u64 writer = load_relaxed(&row->writer) - FIRST_HOLDER;
         found[executed].result =
-            smbox_recover((struct region *)region, stripe, &memory.slots[writer].slot, NULL, &holders[executed]);
+            smbox_recover(region, stripe, &memory.slots[writer].slot, NULL, &holders[executed]);
     }
     (void)smbox_leave(row, &holders[executed]);
 }
